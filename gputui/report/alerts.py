@@ -64,7 +64,7 @@ class Threshold(msgspec.Struct, frozen=True):
 
     text: str
     where: str
-    """Where it was typed: a flag, a file."""
+    """Where the condition was typed: a flag, or a file."""
     what: str
     above: bool
     limit: float
@@ -151,7 +151,8 @@ class AlertCondition(Threshold, frozen=True):
 
     @property
     def gpu(self) -> int | None:
-        """The one GPU it is about, None for any and for what is no GPU's."""
+        """The one GPU that the condition is about; None for any GPU, and for figures that are of no
+        GPU."""
         match = _GPU.fullmatch(self.what)
         return int(match[1]) if match else None
 
@@ -187,7 +188,7 @@ class _Watched:
         self._condition, self._subject, self._what, self._gpu = condition, subject, what, gpu
         self._raised = False
         self._turned_ns: int | None = None
-        """The first of the newest readings that speak against the present state."""
+        """The time of the first of the newest readings that contradict the present state."""
         self._worst = self._value = 0.0
 
     def read(self, value: float, time_ns: int) -> Alert | None:

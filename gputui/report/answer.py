@@ -59,7 +59,7 @@ LEAST = 0.02
 
 
 def interruptions(verdict_of_run: Verdict | None) -> list[str]:
-    """Those of a run, none where it has no steps."""
+    """The steps of a run; None if it has no steps."""
     if verdict_of_run is None or verdict_of_run.tree is None or verdict_of_run.tree.benchmark_rows:
         return []
     said = any(FEW_STEPS in finding.sentence for finding in verdict_of_run.findings)
@@ -130,7 +130,7 @@ class Line(NamedTuple):
     text: str
     rank: int = 0
     is_typed: bool = False
-    """Whether it is a command, which stays in one line: a copy of it must work."""
+    """Whether the text is a command, which stays in one line, so that a copy of it works."""
 
 
 Group = list[Line]
@@ -426,7 +426,8 @@ def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], flo
 
 
 FEW_READINGS = 10
-"""Readings of a GPU's memory up to which the most of them is said to be of so many."""
+"""The number of readings of a GPU's memory up to which the maximum is given together with that
+number."""
 
 
 def _gpu(
@@ -476,7 +477,7 @@ def _means(readings: Readings, gpu: int, run: Run | None) -> str:
 
 
 def short_line(run: Run) -> list[str]:
-    """Where the time goes, in the words of one line while a run goes on."""
+    """Where the time goes, as one line for a run that goes on."""
     tree = time_tree(run)
     if tree is None:
         return []
@@ -513,9 +514,9 @@ class HostClock(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """`missing_ranks` are those of which nothing was recorded; it and `world_size` are null where
-    the job's size is not known. `hosts` are named where there are several, `clocks` of all but the
-    first."""
+    """The job that the run belongs to. `missing_ranks` are the ranks of which nothing was recorded;
+    it and `world_size` are null if the job's size is not known. `hosts` are named if there are
+    several; `clocks` compares the clocks of all but the first."""
 
     id: str | None
     world_size: int | None
@@ -540,8 +541,8 @@ class Job(msgspec.Struct, frozen=True):
 
 
 def clocks_of(session: Session, run: Run) -> list[HostClock]:
-    """Of each host but the first; nothing where there is only one. A difference of two comparisons
-    is as wrong as both."""
+    """The clock of each host but the first, against the first; nothing if there is only one host. A
+    difference of two comparisons is as wrong as both together."""
     first, *others = sorted(hosts(run)) or [""]
     offsets = session.clocks
     clocks = []

@@ -105,7 +105,8 @@ def _work_words(unit: WorkUnit) -> str:
 def _without_steps(
     comparison: Comparison, index: int, unit: WorkUnit | None, changed: str
 ) -> Change:
-    """Of runs of which one has no steps: by the work that both do, else the shares alone."""
+    """The change between runs of which one has no steps: by the work that both do, otherwise by the
+    shares alone."""
     other = comparison.subjects[index]
     idle = next(item for item in comparison.of_kind("cause") if item.name == "idle")
     before, after = (_amount(idle.figures["share_percent"], run_index) for run_index in (0, index))
@@ -127,7 +128,7 @@ def _without_steps(
 
 
 def _not_comparable(comparison: Comparison, index: int, changed: str) -> Change:
-    """Of two runs whose steps have nothing in common: what they are, without which is faster."""
+    """What two runs are whose steps have nothing in common; which is faster is not said."""
     base, other = comparison.subjects[0], comparison.subjects[index]
     if are_of_other_workloads(base, other):
         reason = "Other workloads do other work"
@@ -152,8 +153,8 @@ def _not_comparable(comparison: Comparison, index: int, changed: str) -> Change:
 
 
 def _not_measured(comparison: Comparison, index: int, changed: str) -> Change | None:
-    """Of two runs of which one has neither steps nor a time tree, as of old recordings; None
-    where neither has."""
+    """The change between runs of which one has neither steps nor a time tree, as old recordings;
+    None if neither run has."""
     base, other = comparison.subjects[0], comparison.subjects[index]
     if base.run is None or other.run is None or (base.tree is None) is (other.tree is None):
         return None
@@ -198,7 +199,8 @@ def _factor_word(factor: float) -> str:
 
 
 def _because(comparison: Comparison, index: int, figure: str, difference: Difference | None) -> str:
-    """The causes that moved, the largest first: those of the change, then those against it."""
+    """The causes that moved, the largest first: those in the direction of the change, then those
+    against it."""
     moved: list[tuple[float, str]] = []
     whole = abs(difference.absolute) if difference else 100.0
     for item in comparison.of_kind("cause"):
@@ -253,7 +255,7 @@ def _amount(figure: Figure, index: int) -> float:
 
 
 def _changed(base: Subject, other: Subject) -> str:
-    """What was changed between two runs, and what of the rest is the same."""
+    """What was changed between two runs, and which of the other facts are the same."""
     if base.run is None or other.run is None:
         return ""
     before, after = base.run.parameters, other.run.parameters

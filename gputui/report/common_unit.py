@@ -1,6 +1,5 @@
-"""What two runs have in common by which one can be the faster one: the same step, what the program
-counts itself, or the same kernels. Of runs without any of these none is.
-"""
+"""What two runs have in common by which one can be the faster: the same step, something that the
+program counts itself, or the same kernels. Without any of these, neither is faster."""
 
 from __future__ import annotations
 
@@ -82,10 +81,10 @@ def have_other_operations(before: StepKind | None, after: StepKind | None) -> bo
 class WorkUnit(NamedTuple):
     """The work by which a run is compared with the first one.
 
-    `factor` is the time it takes in the run over the time in the first one, None where the steps
-    themselves say so; `name` is the step's, the metric's or the kernel's. Figures of a step are
-    multiplied by `scale` to be of as much work as a step of the first run: 1 where both runs have
-    the same step.
+    `factor` is the time that this work takes in the run, over the time in the first one; None if
+    the steps themselves show it. `name` is the name of the step, metric or kernel. Figures of a
+    step are multiplied by `scale` so that they are of as much work as a step of the first run: 1 if
+    both runs have the same step.
     """
 
     kind: Literal["step", "items", "work"]
@@ -93,21 +92,22 @@ class WorkUnit(NamedTuple):
     scale: float = 1.0
     factor: float | None = None
     is_sure: bool = False
-    """Whether more than the recognized steps say that they are the same: a name, or kernels."""
+    """Whether something besides the recognized steps shows that they are the same: a name, or
+    kernels."""
 
     @property
     def has_same_step(self) -> bool:
-        """Whether the recognized steps are the same work, but for what they leave out."""
+        """Whether the recognized steps do the same work, except for what a cure leaves out."""
         return 1 / _SAME_RATIO <= self.scale <= _SAME_RATIO
 
 
 def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
-    """By what `other` is compared with `base`; None if nothing makes them comparable.
+    """The work by which `other` is compared with `base`; None if nothing makes them comparable.
 
-    In this order: a step that both programs declare, mark or name; steps that were recognized, with
-    a similar number of operations; items that the program counts a second; kernels that both
-    launch, in the same proportions and of the same size; and of the same program with other options
-    the steps as they were recognized.
+    The first of these that applies: a step that both programs declare, mark or name; recognized
+    steps with a similar number of operations; items that the program counts by the second; kernels
+    that both launch, in the same proportions and of the same size; and, for the same program with
+    other options, the steps as they were recognized.
     """
     before, after = base.tree, other.tree
     if are_of_other_workloads(base, other):
@@ -142,9 +142,9 @@ def _declares_step(subject: Subject) -> bool:
 
 
 def _have_other_work(before: TimeTree, after: TimeTree) -> bool:
-    """Whether a step that mostly idles gives the GPU much less to do than one of the other run: it
-    is then a part of that. Launching and waiting less leaves the work as it is. A row of a grid
-    took 15 µs of 172, all of it at once 2.9 ms."""
+    """Whether a step that mostly idles gives the GPU so much less to do than a step of the other
+    run that it must be a part of that step. (A cure of launching and waiting leaves the GPU's work
+    as it is. A row of a grid took 15 µs of 172; the whole grid at once took 2.9 ms.)"""
     for idle, fuller in ((before, after), (after, before)):
         busy_ns = [tree.step_mean_ns * (1.0 - tree.share(tree.idle_ns)) for tree in (idle, fuller)]
         if idle.share(idle.idle_ns) >= 0.5 and busy_ns[1] > APART * busy_ns[0]:
@@ -153,7 +153,7 @@ def _have_other_work(before: TimeTree, after: TimeTree) -> bool:
 
 
 def are_of_other_workloads(base: Subject, other: Subject) -> bool:
-    """Whether both are workloads of gputui's, and not the same one."""
+    """Whether both runs are of gputui's workloads, but of different ones."""
     runs = [subject.run.started for subject in (base, other) if subject.run is not None]
     return len({run.name for run in runs if run.kind == "workload"}) > 1
 
@@ -165,8 +165,9 @@ def _operands(subject: Subject) -> tuple[str, ...]:
 def _are_alike(
     base: Subject, other: Subject, before: TimeTree, after: TimeTree, *, has_same_words: bool
 ) -> bool:
-    """Whether recognized steps are the same: by the number of their operations, which of programs
-    with other words tells little where it is small, and nothing is common."""
+    """Whether the recognized steps are the same step, by their number of operations. For programs
+    with different commands a small number says little, and the steps then have nothing in
+    common."""
     fewer, more = sorted(tree.operations / tree.steps for tree in (before, after))
     if more > ALIKE * fewer:
         return False
@@ -186,7 +187,7 @@ _COVERS = 0.25
 
 
 def _marked_step(base: Subject, other: Subject) -> WorkUnit | None:
-    """The step that both programs mark at the same place, by its own length."""
+    """The step that both programs mark at the same place, by its length in each."""
     before, after = _marked_lengths(base), _marked_lengths(other)
     places = [place for place in before if place in after]
     if not places:
@@ -215,8 +216,8 @@ class _Marked(NamedTuple):
 
 
 def _marked_lengths(subject: Subject) -> dict[tuple[StepSource, str], _Marked]:
-    """By source and site, the mean time in ns from one mark to the next, over the processes and
-    threads that make them; without those that do not span the steps."""
+    """The mean time in ns from one mark to the next, by source and site, over all processes and
+    threads that make such marks. Marks that do not span the steps are left out."""
     run, tree = subject.run, subject.tree
     if run is None or tree is None:
         return {}
@@ -262,8 +263,8 @@ def _named_step(base: Subject, other: Subject) -> WorkUnit | None:
 
 
 def _scaled(unit: WorkUnit | None, base: Subject, other: Subject) -> WorkUnit | None:
-    """A unit with a factor, and what its steps are to be multiplied by: of two lengths of a step,
-    the second one so that both are of the same work."""
+    """A unit with a factor, and the scale of its steps. Of two lengths of a step, the second one is
+    scaled so that both are of the same work."""
     before, after = base.tree, other.tree
     if unit is None or unit.factor is None or before is None or after is None:
         return unit
@@ -316,7 +317,8 @@ class _Launched(NamedTuple):
 
 
 def _shared(base: Subject, other: Subject) -> list[tuple[str, _Launched, _Launched]]:
-    """The kernels that both launch, and that are main ones in either: those of weight first."""
+    """The kernels that both runs launch and that are main ones in at least one, the heaviest
+    first."""
     before, after = _launched(base), _launched(other)
     shared = [
         (name, before[name], after[name])
@@ -333,8 +335,8 @@ def _is_of_one_size(old: _Launched, new: _Launched, clocks: float) -> bool:
 
 
 def _are_of_one_size(base: Subject, other: Subject) -> bool:
-    """Whether the common kernel of most weight does as much in both: rows of a grid and the whole
-    of it may have kernels of the same names."""
+    """Whether the heaviest common kernel does as much in both runs: the rows of a grid and the
+    whole grid may have kernels of the same names."""
     _, first, second = _shared(base, other)[0]
     return _is_of_one_size(first, second, clock_change(base, other) or 1.0)
 
@@ -350,12 +352,12 @@ def _kernels_of_a_step(base: Subject, other: Subject) -> float | None:
 
 
 def _kernels_of_both(base: Subject, other: Subject, *, has_same_words: bool) -> WorkUnit | None:
-    """The work of kernels that both runs launch, by how often they do in a time.
+    """The work of the kernels that both runs launch, by how often they do so in a time.
 
-    None unless those that are launched in the same proportion carry most of what is common, each
-    takes about as long in both, and together they are much of both runs. Of one program with other
-    options much of one run is enough: a cure leaves some kernels as they are, which may take little
-    of the faulty run's time.
+    None unless the kernels that are launched in the same proportion carry most of what is common,
+    each takes about as long in both runs, and together they are a large part of both. For the same
+    program with other options, a large part of one run is enough: a cure leaves some kernels as
+    they are, and these may take little of the faulty run's time.
     """
     shared = _shared(base, other)
     if not shared:

@@ -1,8 +1,6 @@
-"""One run as a subject of a comparison, and its comparable parts, each with the error of its mean:
-step, causes, metrics, devices, phases and kernels.
-
-What of two runs is the same work is in `common_unit`.
-"""
+"""One run as a subject of a comparison: its comparable parts (step, causes, metrics, devices,
+phases and kernels), each with the error of its mean. Which work two runs have in common is decided
+in `common_unit`."""
 
 from __future__ import annotations
 
@@ -43,17 +41,17 @@ class Subject:
 
     @property
     def readings(self) -> Readings:
-        """Of the machine: during the run, or over the recording without one."""
+        """Readings of the machine: during the run, or over the recording if it has no run."""
         return self.session.readings if self.run is None else self.run.readings
 
     @cached_property
     def tree(self) -> TimeTree | None:
-        """Where its time went, None where no operation was captured."""
+        """Where the run's time went; None if no operation was captured."""
         return None if self.run is None else Analysis(self.session, self.run).tree
 
     @cached_property
     def steps(self) -> float:
-        """Steps of the program, with those of its warm-up: what totals are a step of."""
+        """How many steps the program made, warm-up included. Totals are divided by it."""
         if self.run is None or self.tree is None or not self.tree.has_steps:
             return 0.0
         if self.tree.marked_by:
@@ -73,7 +71,8 @@ class Subject:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether kernels were traced part of the time only, and figures are for all of it."""
+        """Whether kernels were traced only part of the time, so that figures are estimates for all
+        of it."""
         run = self.run
         return run is not None and run.traced_share < 1 and run.started.captured_part is None
 
@@ -147,7 +146,8 @@ def _devices(subject: Subject) -> Entries:
 
 
 def _in_use(series: Series, device: DeviceDelta | None) -> Mean | None:
-    """While the run used the GPU; its error from the readings of that time, in parts of it."""
+    """A mean over the time in which the run used the GPU; its error follows from the readings of
+    that time, divided into parts."""
     span = used_span(device)
     mean = series.mean(span)
     if mean is None or span is None:
@@ -196,7 +196,7 @@ def _mean(spread: BatchMeans) -> Mean | None:
 
 
 def _average(times: Statistics, wider: float) -> Mean | None:
-    """Of instances, `wider` times less certain than if they were independent."""
+    """The mean of instances, with an error `wider` times that of independent instances."""
     if times.average is None:
         return None
     if times.count < 2 or times.deviation is None:
@@ -234,7 +234,7 @@ def step_mean(subject: Subject) -> Mean | None:
 
 
 def _steps_on_cpu(run: Run) -> Entries:
-    """Of a run without GPU work: the ranges of its main step."""
+    """For a run without GPU work, the ranges of its main step."""
     step = main_step(run, phase_rows(run))
     mean = None if step is None else _average(step.cpu, 1.0)
     if step is None or mean is None:
@@ -247,7 +247,8 @@ def _steps_on_cpu(run: Run) -> Entries:
 
 
 def _causes(subject: Subject) -> Entries:
-    """The leaves; those that took no time are 0, so that every run has the same."""
+    """The time of every leaf. Leaves that took no time are 0, so that every run has the same
+    leaves."""
     tree = subject.tree
     if tree is None:
         return {}
@@ -371,4 +372,4 @@ EFFECTS = {
     "phase": ("cpu_step_ns", "cpu_total_ns"),
     "kernel": ("step_ns", "total_ns"),
 }
-"""By which figures the items of a kind are sorted: the first that is known."""
+"""The figures by which the items of a kind are sorted: the first that is known."""

@@ -50,10 +50,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure in every run, None if a run does not have it.
-
-    `apart` are the runs whose value is of other work than that of the first run.
-    """
+    """One figure in every run; None where a run does not have it. `apart` are the runs in which the
+    figure is of other work than in the first run."""
 
     name: str
     values: tuple[Mean | None, ...]
@@ -269,8 +267,8 @@ def _renames(entries: list[Entries], kind: str) -> dict[str, str]:
 
 
 def _are_near(old: str, new: str) -> bool:
-    """Whether two names of one function are of one kernel: what it is a template of says what it
-    does, and only numbers and types may differ."""
+    """Whether two names of one function belong to one kernel. The template arguments that say what
+    it does must be equal; only numbers and data types may differ."""
     words = [set(_WORDS.findall(name)) for name in (old, new)]
     same = len(words[0] & words[1])
     return category(old) == category(new) and same >= _NEAR * len(words[0] | words[1])
@@ -347,11 +345,9 @@ class Condition(Threshold, frozen=True):
     """A condition on a comparison."""
 
     def tripped(self, comparison: Comparison) -> list[str]:
-        """A line for each run that meets the condition, or that cannot be judged.
-
-        Raises ThresholdError if no run has what it names, NotComparableError if it is of work that
-        a run does not have in common with the first.
-        """
+        """One line for each run that meets the condition, or that cannot be judged. Raises
+        ThresholdError if no run has the figure that the condition names, NotComparableError if that
+        figure is of work that a run does not have in common with the first."""
         if self.for_ns is not None:
             raise self.error("a condition with for needs gputui summary: it is of one recording")
         lines = []
@@ -429,12 +425,13 @@ class Condition(Threshold, frozen=True):
 
 
 def _in_the_loop(comparison: Comparison, item: Item, figure: Figure) -> Figure:
-    """A share as the verdict has it: a loop's pauses are a part of it where they are its habit."""
+    """A share as the verdict gives it: where pauses are a habit of the loop, they are a part of
+    it."""
     trees = [subject.tree for subject in comparison.subjects]
     shares = (None if tree is None else Mean(share_in_the_loop(tree, item.name)) for tree in trees)
     return replace(figure, values=tuple(shares))
 
 
 def _number(amount: float) -> str:
-    """With enough digits to differ from a nearby limit, without powers of ten."""
+    """The number with enough digits to differ from a nearby limit, and without powers of ten."""
     return f"{amount:,.0f}" if 1e5 <= abs(amount) < 1e18 else f"{amount:,.6g}"

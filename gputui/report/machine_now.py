@@ -404,7 +404,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
 
 
 def _fields(record: msgspec.Struct) -> dict[str, Any]:
-    """Every field, including those at their default; tuples as lists."""
+    """Every field of the object, including those at their default; tuples become lists."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name in record.__struct_fields__

@@ -40,7 +40,7 @@ class PhaseTree:
         ranges = run.ranges
         self.roots: list[Phase] = []
         self.of_range: dict[int, Phase] = {}
-        """By the range's number; those of libraries may be absent."""
+        """The phase of each range, by the range's number. Ranges of libraries may be absent."""
         # If there is nothing but libraries, they were what was requested.
         library_domains = library_domains or all(
             is_library_domain(ranges[number].definition.domain) for number in run.roots
@@ -138,7 +138,7 @@ def ranges_below(phase: Phase) -> set[int]:
 
 
 def phases_around(phase: Phase | None) -> Iterable[Phase]:
-    """A phase and those around it, from the inside out."""
+    """A phase and the phases around it, from the inside out."""
     while phase is not None:
         yield phase
         phase = phase.parent

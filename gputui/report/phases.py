@@ -41,7 +41,7 @@ LEAST_LEVEL = 5.0
 
 
 def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
-    """The step that came most often: what is not in it is warm-up or preparation."""
+    """The step that occurred most often. Everything that is not in it is warm-up or preparation."""
     wanted = run.started.step_range
     steps = [row for row in rows if row.instances and (
         row.name == wanted if wanted else is_step_name(row.name))]  # fmt: skip
@@ -104,7 +104,7 @@ class PhaseTotals:
 
     @cached_property
     def steps_ns(self) -> dict[int, int]:
-        """By process, the time in its steps."""
+        """The time in steps, by process."""
         main = self.main_step
         return {
             row.key[0]: row.cpu.total
@@ -114,12 +114,12 @@ class PhaseTotals:
 
     @cached_property
     def estimates(self) -> Estimates | None:
-        """Where only windows were traced."""
+        """The estimates from windows of tracing; None if all of the time was traced."""
         return Estimates.of_run(self.run)
 
     @cached_property
     def launched(self) -> dict[Phase, Launched]:
-        """What was launched in each phase and in those inside it."""
+        """What was launched in each phase, together with the phases inside it."""
         sums: dict[Phase, Launched] = {}
         for phase in reversed(self._tree.phases):
             counts = sums[phase] = Launched()
@@ -278,14 +278,14 @@ class PhaseRow:
 
     @cached_property
     def cpu_total_ns(self) -> int:
-        """Time on the CPU inside its ranges, those still open included."""
+        """The time on the CPU inside the phase's ranges, including those that are still open."""
         elapsed = self._totals.elapsed(self.phase)
         # What ended inside may have been read slightly after the delta's time.
         return max(elapsed, self._inside_ns) if self.is_open else elapsed
 
     @property
     def cpu_exclusive_ns(self) -> int:
-        """The same without the phases inside."""
+        """The time on the CPU in the phase, but in none of the phases inside it."""
         return max(0, self.cpu_total_ns - self._inside_ns)
 
     @cached_property
@@ -345,8 +345,8 @@ class PhaseRow:
 
     @property
     def gpu_busy_percent(self) -> float | None:
-        """Of the GPUs' busy time in the run, estimated where only windows were traced; None where
-        none is known, or no window saw it."""
+        """The phase's share of the GPUs' busy time in the run, estimated if only windows were
+        traced; None if none is known, or if no window saw the phase."""
         if self._totals.estimates is not None:
             return None if self._gpu_share is None else self._gpu_share.amount
         gpu_ns = self._totals.gpu_ns if self.on_gpu else 0
@@ -384,7 +384,7 @@ class PhaseRow:
 
     @property
     def payload(self) -> Payload | None:
-        """Of an instance that had one: the newest in each thread."""
+        """The payload of the newest instance that had one, for each thread."""
         return next((node.payload for node in reversed(self.phase.nodes) if node.payload), None)
 
     @property
@@ -396,9 +396,8 @@ class PhaseRow:
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """Name and id of the threads it ran on, if the main one is not among them; those without a
-        name are left out.
-        """
+        """Names and ids of the threads on which the phase ran, unless the main thread is among
+        them; threads without a name are left out."""
         process = self._process
         threads = {node.definition.thread for node in self.phase.nodes}
         if process.attached.pid in threads:
@@ -408,10 +407,9 @@ class PhaseRow:
 
     @property
     def launches(self) -> int | None:
-        """CUDA calls that launched its kernels; None if those are counted but their calls are not:
-        calls are counted in the innermost Push/Pop range of the program, not also in Start/End
-        ranges and other domains.
-        """
+        """How many CUDA calls launched the phase's kernels. None if the kernels are counted there
+        but their calls are not: a call is counted only in the innermost Push/Pop range of the
+        program, not in Start/End ranges and other domains."""
         launches = self.launched.launches
         return None if self.kernels and not launches else launches
 
@@ -429,10 +427,9 @@ class PhaseRow:
 
     @property
     def gpu_projected_ns(self) -> int | None:
-        """First operation's start to last one's end, summed over instances; None before an
-        instance's operations have arrived, and where other threads launched what lies before and
-        after those.
-        """
+        """The time from the start of the first operation to the end of the last, summed over
+        instances. None before the operations of an instance have arrived, and if other threads
+        launched operations before or after those."""
         if not any(node.projected.count for node in self.phase.nodes):
             return None
         is_less = self.projected.total < self.gpu_busy_ns and self.inherited_kernels
@@ -441,9 +438,8 @@ class PhaseRow:
 
     @property
     def gpu_idle_ns(self) -> int | None:
-        """Time in which the GPU ran nothing of this phase while it was projected on it; None as
-        there.
-        """
+        """The time in which the GPU ran nothing of this phase between the first start and the last
+        end of its operations; None where those are not known."""
         projected_ns = self.gpu_projected_ns if self.on_gpu else None
         return None if projected_ns is None else max(0, projected_ns - self.gpu_busy_ns)
 
@@ -458,12 +454,13 @@ class PhaseRow:
 
     @property
     def inherited_kernels(self) -> int:
-        """Of its kernels, those that threads without a range of their own launched (autograd's)."""
+        """How many of the phase's kernels were launched by threads without a range of their own
+        (autograd's)."""
         return self._totals.inherited[self.phase]
 
     @cached_property
     def launched(self) -> Launched:
-        """What was launched inside it and inside the phases below it."""
+        """What was launched in the phase, together with the phases below it."""
         return self._totals.launched[self.phase]
 
 

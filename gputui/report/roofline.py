@@ -83,11 +83,12 @@ class Roof:
     l2_bytes_per_s: float | None = None
     read_bytes_per_s: float | None = None
     written_bytes_per_s: float | None = None
-    """What of `memory_bytes_per_s` is read from the GPU's memory, and what is written to it."""
+    """The part of `memory_bytes_per_s` that is read from the GPU's memory, and the part that is
+    written to it."""
     tensor_error_percent: float | None = None
     """Half of the 90 % interval of `tensor_active_percent`, in percent."""
     memory_error_percent: float | None = None
-    """The same of `memory_peak_percent`."""
+    """The parts of `memory_peak_percent` that are reads and writes."""
     others_percent: float | None = None
     """What processes that are not the run's used of the GPU, where that is so much that its
     counters, which are the whole card's, say nothing of the run: then there is no other figure."""
@@ -124,7 +125,7 @@ def roofline(analysis: Analysis) -> list[Roof]:
 
 
 def steady_roofs(analysis: Analysis) -> list[Roof]:
-    """Of the steady steps; none where none were found."""
+    """The rates in the steady steps; none if no steps were found."""
     tree = analysis.tree
     if tree is None or not tree.has_steps:
         return []
@@ -140,7 +141,7 @@ def steady_scope(tree: TimeTree) -> str:
 
 
 def steady_share(tree: TimeTree) -> float:
-    """Of the time from the first steady step to the last, what is in such steps."""
+    """The share of the time from the first steady step to the last that lies in steady steps."""
     whole_ns = (tree.last_ns - tree.first_ns) * tree.devices * tree.of_processes
     return tree.wall_ns / whole_ns if whole_ns else 1.0
 
@@ -152,8 +153,8 @@ def type_of_kernel(name: str) -> tuple[str, float]:
 
 
 def tensor_type(session: Session, run: Run) -> tuple[str, float]:
-    """What the run's matrix products are of by their kernels' names, and the rate of the tensor
-    cores with that, of fp16's (data sheets: tf32 half of it, fp8 double)."""
+    """The data type of the run's matrix products, by the names of their kernels, and the tensor
+    cores' rate with that type relative to fp16 (data sheets: tf32 half of it, fp8 double)."""
     times: dict[tuple[str, float], int] = {}
     for kernel, (_, ns) in kernel_sums(run).items():
         name = kernel_name(session, kernel)
@@ -172,7 +173,8 @@ def tensor_type(session: Session, run: Run) -> tuple[str, float]:
 
 
 def roofs_of_phase(session: Session, run: Run | None, phase: PhaseRow) -> list[Roof]:
-    """The same for one phase, on each GPU; none of an inner one, or where no sample was taken."""
+    """The rates in one phase, on each GPU. None for a phase inside another, or if no sample was
+    taken."""
     spans = phase_spans(run).get(phase.name) if run is not None and not phase.depth else None
     return _on_each_gpu(session, run, phase.name, spans) if run is not None and spans else []
 
@@ -267,7 +269,7 @@ def peaks_of(facts: GpuFacts | None) -> tuple[float | None, float | None]:
 
 
 def kernel_roofs(session: Session, run: Run) -> Iterator[Roof]:
-    """Each kernel whose counters the samples tell, those of a GPU by their time."""
+    """The kernels whose counters the samples show, by GPU and by their time."""
     for gpu, counted in sorted(run.counters.items()):
         by_kernel: dict[int, list[CountedKernel]] = {}
         for row in counted.kernels:
@@ -291,8 +293,8 @@ def kernel_roofs(session: Session, run: Run) -> Iterator[Roof]:
 
 
 def mean_of_kernels(session: Session, run: Run) -> list[Roof]:
-    """How near all kernels of each GPU came together, by their time; none where too little of it is
-    known."""
+    """How near all kernels of each GPU together came to the peaks, weighted by their time; None if
+    too little of it is known."""
     by_gpu: dict[int, list[Roof]] = {}
     for roof in kernel_roofs(session, run):
         by_gpu.setdefault(roof.gpu, []).append(roof)

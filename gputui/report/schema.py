@@ -190,11 +190,9 @@ def shown(column: Column[Any], cell: Cell) -> str:
 def columns_that_fit(
     columns: Sequence[Column[Any]], widths: Sequence[int], width: int, gap: int = 2
 ) -> list[int]:
-    """The positions of the columns that fit `width`.
-
-    Of those that do not fit, the one with the highest priority is dropped first, of equals the
-    last. Without a priority, columns that may be cut stay, and so do the first two others.
-    """
+    """The positions of the columns that fit into `width`. If not all fit, the column with the
+    highest priority is dropped first, and of equal ones the last. Without priorities, columns whose
+    text may be cut stay, and so do the first two others."""
     kept = list(range(len(columns)))
     rigid = [index for index in kept if not columns[index].flexible or columns[index].priority]
     first = [index for index in rigid if not columns[index].priority][:2]
@@ -236,7 +234,7 @@ class TableSpec(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     rows: Callable[[Session, Any], Sequence[R]]
     """The rows of a run, or of the machine if none was recorded."""
     order: int
-    """Its place among all tables."""
+    """The table's place among all tables."""
     in_summary: bool = False
     """Whether the summary prints it; the others are printed on request."""
     document: str = ""
@@ -417,7 +415,7 @@ _ON_GPUS = ("ring", "unread", "cupti")
 
 
 def lost_share(run: Run) -> float:
-    """Which part of all that was to be captured of GPUs and calls was lost, 0 to 1."""
+    """Which share of the GPU work and calls that should have been captured was lost, 0 to 1."""
     lost = records = 0
     for process in run.processes.values():
         records += process.records

@@ -1,5 +1,5 @@
-"""Which part of a run shares are of. A run cut to a part gives the part's figures by the same rules
-as the whole one's: the time tree, the verdict and what a step takes follow."""
+"""The part of a run to which shares refer. A run that is cut to a part gives that part's figures by
+the same rules as a whole run: its time tree, its verdict, and the length of a step."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ TURNS = (Scope.WARMUP, Scope.EVALUATION, Scope.PAUSE)
 
 
 def scopes(run: Run) -> list[RunScope]:
-    """Those that a run has besides a stretch of steps; one only where no steps were found."""
+    """The scopes that a run has besides a stretch of steps; only one if no steps were found."""
     loops = main_loops(run)
     if not loops:
         return [STEADY]
@@ -185,9 +185,10 @@ def of_ranges(run: Run, numbers: Iterable[int]) -> Run:
 def tables_of_processes(
     holder: msgspec.Struct, processes: Container[int], ranges: Container[int]
 ) -> dict[str, dict[Any, Any]]:
-    """By the field's name, every table of captured facts that `holder` (a Run, or its GpuTiming)
-    declares, with the rows of these processes alone: of rows that name no process, those of these
-    ranges. Launch shapes are left out: they are counted over all processes."""
+    """Every table of captured facts that `holder` (a Run, or its GpuTiming) declares, by the
+    field's name, with only the rows of these processes. Of tables whose rows name no process, the
+    rows of these ranges are kept. Launch shapes are left out: they are counted over all
+    processes."""
 
     def own(table: dict[Any, Any]) -> dict[Any, Any]:
         if hasattr(next(iter(table.values()), None), "process"):
@@ -246,7 +247,8 @@ def of_ranks(run: Run, ranks: Collection[int]) -> Run:
 
 
 def _cut_to_steps(run: Run, loops: dict[tuple[int, int], int], scope: RunScope) -> Run:
-    """Of each block of steps the part that is in the scope: its steps are alike."""
+    """The run with only those parts of its blocks of steps that lie in the scope. The steps of a
+    block are taken to be alike."""
     leaf_times: FoldedTable[LeafTime] = {}
     kept_loops: FoldedTable[LoopDelta] = {}
     kept: dict[int, StepBlocks] = {}
@@ -298,7 +300,7 @@ def _within(blocks: Iterable[StepBlock], scope: RunScope) -> Iterable[StepBlock]
 
 
 def _blocks(run: Run, place: tuple[int, int], loop: int) -> tuple[StepBlock, ...]:
-    """Those that say where the time went."""
+    """The blocks of a loop, if they have their time by leaf; none otherwise."""
     kept = run.step_blocks.get(place[0])
     blocks = tuple(kept.loops.get((place[1], loop), ())) if kept is not None else ()
     return blocks if all(block.leaves for block in blocks) else ()
@@ -320,7 +322,7 @@ def _unstepped(row: LoopDelta) -> Scope:
 def _merged(
     kind: type[_Row], rows: Iterable[_Row], scope_of: Callable[[_Row], Scope]
 ) -> FoldedTable[_Row]:
-    """With other scopes, those that come to the same as one."""
+    """The rows with new scopes. Rows whose keys become equal are added up."""
     moved = [replace(row, scope=scope_of(row)) for row in rows]
     return merged_by(moved, attrgetter(*key_fields(kind)), kind)
 
@@ -350,19 +352,19 @@ _RULED_OUT = (Leaf.INPUT, Leaf.RANK, Leaf.COMMUNICATION, Leaf.COMPILE, Leaf.ALLO
 
 
 def step_meaning(run: Run, tree: TimeTree) -> str:
-    """Where a step may not be what the program calls one: a sentence about it; else ""."""
+    """A sentence for steps that may not be what the program calls a step; otherwise empty."""
     if not tree.has_steps:
         return ""
     return " ".join(filter(None, (of_benchmark(run, tree), beside_benchmark(run, tree))))
 
 
 def beside_benchmark(run: Run, tree: TimeTree) -> str:
-    """The same without what a benchmark's steps are, where that stands elsewhere."""
+    """The same sentence without that of `of_benchmark`, for where that stands elsewhere."""
     return " ".join(filter(None, (_named_step(run, tree), _ranks_apart(tree))))
 
 
 def of_benchmark(run: Run, tree: TimeTree) -> str:
-    """Whose steps those of a benchmark are: rows of different work; else ""."""
+    """A sentence that says that a benchmark's steps are rows of different work; otherwise empty."""
     if not tree.benchmark_rows:
         return ""
     tables = run.result.tables if run.result is not None else ()
@@ -378,7 +380,7 @@ def of_benchmark(run: Run, tree: TimeTree) -> str:
 
 
 def _ranks_apart(tree: TimeTree) -> str:
-    """Whose steps are not those that the figures are of."""
+    """A sentence that names the ranks whose steps are not in the figures; otherwise empty."""
     if not tree.apart:
         return ""
     others = [f"{loop.steps:,} of {duration(loop.mean_ns)}" for loop in tree.apart.values()]
@@ -427,8 +429,8 @@ def _named_step(run: Run, tree: TimeTree) -> str:
 
 
 def _line_of_loop(run: Run, tree: TimeTree) -> str:
-    """Where the loop stands whose turns are the steps: of those that are as long the one that turns
-    as often, of several the last one; empty where none is."""
+    """The line of the loop whose turns are the steps; empty if there is none. Of loops with turns
+    of this length, it is one with as many turns, and of several such the last."""
     step_ns = tree.turn_mean_ns or tree.step_with_pauses_ns
     turns = tree.of_program(tree.turns or tree.steps)
     alike = [
@@ -461,8 +463,9 @@ def _turns(run: Run, tree: TimeTree) -> int:
 
 
 def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
-    """Which steps all shares are of, and what is not in them, the longest first. Of all turns of
-    the main loop warm-up, evaluation and pauses are in them: what is left is of other loops."""
+    """Which steps all shares refer to, and which times are not in them, the longest first. If the
+    scope is all turns of the main loop, its warm-up, evaluation and pauses are included, and only
+    those of other loops are not."""
     if not tree.has_steps:
         return []
     each = tree.operations / tree.steps
@@ -485,8 +488,8 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
 
 
 def what_it_is(step: StepLanes | StepOperations | StepTimeline, tree: TimeTree | None) -> str:
-    """In a few words, by its length and place among the steps of its device; empty where these are
-    not known."""
+    """What a step is compared with the others, in a few words, by its length and place among the
+    steps of its device; empty if these are not known."""
     usual_ns = tree.step_ns.median if tree is not None else None
     if tree is None or not usual_ns:
         return ""

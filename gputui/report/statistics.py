@@ -53,7 +53,8 @@ def mean_of_blocks(blocks: Sequence[tuple[float, float]]) -> Mean:
 
 
 def inflation(mean: Mean, single: Statistics) -> float:
-    """How many times the error of a mean is that of as many independent instances, at least 1."""
+    """How much larger the error of a mean is than if all its instances were independent; at least
+    1."""
     if mean.error is None or single.count < 2 or not single.deviation:
         return 1.0
     return max(1.0, mean.error / (single.deviation / math.sqrt(single.count)))
@@ -87,7 +88,7 @@ def half_width(mean: Mean) -> float | None:
 
 
 def _student(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t, that of the next lower whole number of degrees."""
+    """The 97.5 % quantile of Student's t, for the next lower whole number of degrees of freedom."""
     whole = max(1, int(min(freedom, 1e9)))
     if whole <= len(_T_975):
         return _T_975[whole - 1]
@@ -187,7 +188,8 @@ def kernel_rows(
     ranges: Iterable[int] | None = None,
     names: NameStyle = "full",
 ) -> list[TableRow]:
-    """Kernels by name; with `ranges`, those that count in one of these range nodes."""
+    """One row for each kernel's name; with `ranges`, only kernels that count in one of these
+    ranges."""
     wanted = None if ranges is None else set(ranges)
     sums: Totals[Key] = Totals()
     for kernels in run.kernels.values():
@@ -300,7 +302,8 @@ def statistics_rows(sums: Totals[Key]) -> list[TableRow]:
 
 
 def statistics_columns(counted: str) -> tuple[Column[TableRow], ...]:
-    """nsys's order: Time (%), Total Time, what is counted, Avg … StdDev."""
+    """The columns of a statistics table in nsys's order: Time (%), Total Time, the count, Avg …
+    StdDev."""
     return (
         percent(
             "Time", "time_percent", lambda row: row.percent, "Of this table's total",

@@ -1,6 +1,5 @@
-"""The summary of one run, or of the machine where none was recorded, as a document for programs:
-`summary --format json`. Its tables are those whose spec names a `document`.
-"""
+"""The summary of one run, or of the machine if no run was recorded, as a document for programs
+(`summary --format json`). It has the rows of each table whose spec names a `document`."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class _Sum:
     amount: float
     residuals: list[float]
     seen: set[int]
-    """The groups in which something of it ran."""
+    """The groups of windows in which something of the phase ran."""
 
     def add(self, other: _Sum) -> None:
         self.amount += other.amount
@@ -73,7 +73,7 @@ class Estimates:
         return None if phase_sum is None else self._mean(phase_sum, phase_sum.amount, 0.0, 1.0)
 
     def share_percent(self, phase: Phase) -> Mean | None:
-        """Of the time in which a GPU was busy; None where no window saw the phase."""
+        """The share of the time in which a GPU was busy; None if no window saw the phase."""
         phase_sum, whole = self._phase(phase), self._whole.amount
         if phase_sum is None or not whole:
             return None
@@ -101,7 +101,7 @@ class Estimates:
         return whole
 
     def _sum(self, number: int) -> _Sum:
-        """Of what was launched in a range itself."""
+        """The GPU time of what was launched in a range itself."""
         seen = self._seen[number]
         gpu = sum(amount for _, amount in seen.values())
         base, occurrences = self._base(number)
@@ -158,7 +158,8 @@ class TracingCost:
     """What CUPTI costs between windows, roughly: it stays in the program. None if not measured."""
 
     def total_percent(self, windows_percent: float) -> float:
-        """With CUPTI's cost, if windows cost this: turns around them have CUPTI's in them."""
+        """The cost with CUPTI's, if windows cost this: the turns around windows contain CUPTI's
+        cost, too."""
         return 100 * ((1 + windows_percent / 100) * (1 + (self.floor_percent or 0.0) / 100) - 1)
 
     @property
@@ -261,12 +262,11 @@ class Cost:
     reader_cpu_ns: int
     records_per_s: float | None
     library_percent: float | None
-    """Of the run's time, in the library's own code: CUPTI's is not in it."""
+    """The share of the run's time that the capture library's own code took, without CUPTI's."""
     slowdown_least_percent: float | None
-    """An estimate of what tracing adds in all, the library's time and CUPTI's (CUPTI_NS), where the
-    launching thread is what the GPU waits for; over the time in which the run used a GPU, None
-    where no kernels were traced. A run that keeps its GPU busy may hide all of it.
-    """
+    """An estimate of what tracing adds in all, where the GPU waits for the launching thread: the
+    library's time and CUPTI's (CUPTI_NS), over the time in which the run used a GPU. None if no
+    kernels were traced. A run that keeps its GPU busy may hide all of it."""
     slowdown_most_percent: float | None
     reader_percent: float | None
     monitor_cpu_percent: float | None
@@ -275,14 +275,14 @@ class Cost:
     tracing: TracingCost | None
     """Measured in the program, where kernels are traced in windows."""
     shares_error_points: float | None
-    """Of the phases' shares that are estimated from windows, the largest error."""
+    """The largest error among the phases' shares that are estimated from windows."""
     recorded_bytes: int | None
-    """Of the whole session's recording, as of the last tick; None if unknown."""
+    """The size of the whole session's recording, as of the last tick; None if unknown."""
     traced_bytes: int | None
 
 
 def cost_of(session: Session, run: Run, shares_error_points: float | None) -> Cost:
-    """Sums over the processes of `run`; `shares_error_points` is that of its phases."""
+    """The cost, summed over the processes of `run`; `shares_error_points` is of its phases."""
     processes = run.processes.values()
     records = sum(process.records for process in processes)
     callback_ns = sum(process.callback_ns for process in processes)
@@ -320,7 +320,7 @@ def cost_of(session: Session, run: Run, shares_error_points: float | None) -> Co
 
 
 def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
-    """Of the process in which tracing took the largest part of the time on its GPUs."""
+    """The share in the process in which tracing took the largest part of the time on its GPUs."""
     operations: dict[int, int] = {}
     span_ns: dict[int, int] = {}
     for use in run.timing.devices.values():

@@ -1,6 +1,5 @@
-"""Every table by name, found by the TABLES and MACHINE_TABLES of the modules here; and those that a
-workload reports itself, whose columns are known only when it runs.
-"""
+"""Every table by name: the TABLES and MACHINE_TABLES of the modules here, and the tables that a
+workload reports itself, whose columns are known only when it runs."""
 
 from __future__ import annotations
 

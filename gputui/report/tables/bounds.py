@@ -52,8 +52,8 @@ _COMPUTE = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION
 
 @dataclass(frozen=True, slots=True)
 class PhaseCauses:
-    """One phase, with those inside it. `leaves` add up to its wall time, or to its busy time where
-    idle time was not seen by phase; `bound` is None where nothing leads."""
+    """One phase, together with the phases inside it. `leaves` add up to its wall time, or to its
+    busy time if idle time was not recorded by phase; `bound` is None if nothing leads."""
 
     row: PhaseRow
     busy_ns: int
@@ -112,7 +112,7 @@ def phase_causes(_session: Session, run: Run) -> list[PhaseCauses]:
 
 
 def causes_of(run: Run, row: PhaseRow) -> PhaseCauses | None:
-    """The same for one phase; None where it was not recorded, or no GPU did anything for it."""
+    """The bound of one phase; None if it was not recorded, or if no GPU did anything for it."""
     inside = ranges_below(row.phase)
     times: dict[Leaf, int] = defaultdict(int)
     for part in run.timing.range_leaves.values():

@@ -35,7 +35,8 @@ _ACTIVE = "utilization_percent"
 _IDLE = 1.0
 
 ALIKE = 1.5
-"""Operations a step, over those of another's, up to which two processes take a like step."""
+"""How many times as many operations a step of one process may have as a step of another, for both
+to count as alike."""
 
 _TOKENS_PER_S = ("tokens_per_s", "output_tokens_per_s")
 
@@ -57,12 +58,12 @@ def energy_joules(readings: Readings, gpu: int, span: Span) -> tuple[float, str]
 
 
 def span_of(run: Run) -> Span:
-    """From the start of a run's child to its end."""
+    """The time from the start of a run's program to its end."""
     return run.started.time_ns, run.ended_ns
 
 
 def used_span(device: DeviceDelta | None) -> Span | None:
-    """From the first operation on a GPU to the end of the last; None if there is none."""
+    """The time from the first operation on a GPU to the end of the last; None if there is none."""
     if device is None or device.first_start_ns is None or device.last_end_ns is None:
         return None
     return device.first_start_ns, device.last_end_ns
@@ -91,7 +92,8 @@ class RunEnergy:
 
 
 def run_energy(run: Run, tree: TimeTree | None) -> list[RunEnergy]:
-    """Of each GPU whose power or energy was read while the run went on. `tree` is the run's."""
+    """The energy of each GPU whose power or energy was read during the run. `tree` is the run's
+    time tree."""
     readings, devices = run.readings, run.devices
     rows = []
     for gpu in sorted(readings.gpus):
@@ -179,7 +181,8 @@ def _are_one_kind(run: Run, steps: Mapping[Place, LoopSteps]) -> bool:
 
 
 def _token_joules(run: Run, step: float | None, used_watts: float | None) -> float | None:
-    """By the tokens of a step; else by the tokens of a second, of all GPUs together."""
+    """The energy of a token: by the tokens of a step, otherwise by the tokens of a second, of all
+    GPUs together."""
     tokens = _figure(run.metrics, "tokens_per_step")
     if step is not None and tokens:
         return step / tokens

@@ -43,7 +43,8 @@ _WARP_UNIT = 4
 
 
 class _Limits(NamedTuple):
-    """Of an SM. `reserved_bytes` of shared memory CUDA takes for itself in each block."""
+    """What an SM can hold. CUDA takes `reserved_bytes` of shared memory in each block for
+    itself."""
 
     warps: int
     blocks: int
@@ -69,7 +70,8 @@ _LIMITS = {
 
 
 class Occupancy(NamedTuple):
-    """Of the warps that an SM can hold; `limiter` is what allows the fewest blocks."""
+    """The occupancy: the share of the warps that an SM can hold. `limiter` is the resource that
+    allows the fewest blocks."""
 
     percent: float
     blocks: int
@@ -77,10 +79,9 @@ class Occupancy(NamedTuple):
 
 
 def occupancy(capability: str, threads: int, registers: int, shared_bytes: int) -> Occupancy | None:
-    """Of blocks of so many threads, registers a thread and bytes of shared memory.
-
-    None for a compute capability whose limits are not known, and for a block that no SM can hold.
-    """
+    """The occupancy of blocks with so many threads, registers a thread and bytes of shared memory.
+    None if the limits of the compute capability are not known, or if no SM can hold such a
+    block."""
     limits = _LIMITS.get(capability)
     if limits is None or threads < 1:
         return None
@@ -287,7 +288,7 @@ class _Every:
 
 
 def call_rows(run: Run) -> list[CalledLine]:
-    """Every line and call, those for most bytes first."""
+    """Every line and call, those for the most bytes first."""
     return called_lines(run, _Every())
 
 
@@ -326,7 +327,8 @@ class GarbageRow:
 
 
 def garbage_rows(run: Run) -> list[GarbageRow]:
-    """Of each process, generation and line, those that took most first."""
+    """The garbage collections of each process, generation and line, those that took the most time
+    first."""
     rows = []
     for row in run.garbage_collections.values():
         line = run.lines.get((row.process, row.line))

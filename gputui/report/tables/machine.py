@@ -228,9 +228,8 @@ PROCESSES: TableSpec[_Process] = TableSpec(
 
 
 class FigureReading(NamedTuple):
-    """The samples of one figure; `gpu` is None for the host's, `mean` is that of all the time,
-    `in_use` that of the time in which the run used the GPU.
-    """
+    """The samples of one figure. `gpu` is None for the host. `mean` is over all of the time,
+    `in_use` over the time in which the run used the GPU."""
 
     gpu: int | None
     gpu_name: str | None
@@ -316,9 +315,8 @@ GPU_FIGURES = msgspec.structs.replace(DEVICES, title="Figures of the GPUs", orde
 
 
 class FigureSpread(msgspec.Struct, frozen=True):
-    """The samples of one figure, in the unit that its name ends in; `mean_in_use` is from the run's
-    first operation on the GPU to the end of its last, where there is a run.
-    """
+    """The samples of one figure, in the unit in which its name ends. `mean_in_use` is from the
+    start of the run's first operation on the GPU to the end of its last, if there is a run."""
 
     mean: float | None
     min: float
@@ -421,7 +419,7 @@ class AlertRow(NamedTuple):
 
 
 def alert_rows(session: Session, run: Run | None) -> list[AlertRow]:
-    """The alerts of a run, the oldest first; without one those of the recording."""
+    """The alerts of a run, the oldest first; without a run, those of the recording."""
     if run is None:
         return [AlertRow(span, session.started_ns) for span in session.alerts]
     first_ns, last_ns = run.started.time_ns, run.started.time_ns + run.duration_ns

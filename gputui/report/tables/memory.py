@@ -1,8 +1,8 @@
 """A run's memory: what it copied and set, between which memories, what it allocated, and where.
 
-Allocations are seen as CUDA calls (cudaMalloc, cudaFree, the pools of cudaMallocAsync, pinned
-host memory): how often and how long, not how much. How much a device held comes from the driver,
-at each sample.
+Allocations are seen as CUDA calls (cudaMalloc, cudaFree, the pools of cudaMallocAsync, pinned host
+memory): how often and how long, but not how much. How much a device held comes from the driver, at
+each sample.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class PhaseMemory:
 
     @property
     def path(self) -> str:
-        """The names of the phase and those around it, outermost first."""
+        """The names of the phase and of the phases around it, the outermost first."""
         return self.phase.path if self.phase else OUTSIDE
 
     @property

@@ -289,7 +289,7 @@ def range_name(node: Range) -> str:
 
 
 def _range_rows(run: Run, style: str | None) -> list[TableRow]:
-    """Ranges by name, wherever they nest; with `style` those of that style only."""
+    """The ranges by name, wherever they are nested; with `style`, only those of that style."""
     sums: Totals[tuple[str, str]] = Totals()
     for node in run.ranges.values():
         if node.cpu.count and style in {None, node.definition.style}:

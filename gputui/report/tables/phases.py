@@ -95,9 +95,8 @@ class MarkRow:
 
 @dataclass(slots=True)
 class NewestMark:
-    """Marks of one domain and name in all processes; `last_ns` is since the run's start, `payload`
-    that of the process with the newest one.
-    """
+    """The marks of one domain and name in all processes. `last_ns` is since the run's start;
+    `payload` is that of the process with the newest mark."""
 
     domain: str
     name: str
@@ -107,9 +106,8 @@ class NewestMark:
 
 
 def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[NewestMark]:
-    """The most recent mark names, newest first, at most so many; those of NCCL, CUB and similar
-    only with `library_domains`.
-    """
+    """The names of the most recent marks, the newest first, at most so many. Marks of NCCL, CUB and
+    similar are included only with `library_domains`."""
     newest_by_name: dict[tuple[str, str], NewestMark] = {}
     began_ns = run.started.time_ns
     for marks in run.marks.values():

@@ -1,5 +1,5 @@
-"""Processes: those of a run that are traced (who they are, when they came and went, what was seen
-of them), and those on the GPUs now."""
+"""Tables of processes: the traced processes of a run (who they are, when they came and went, what
+was seen of them), and the processes on the GPUs now."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from gputui.state import Process, Run, Session
 class TracedRow:
     """One process of a run that loaded the capture library.
 
-    Times are since the run's start: of its loading the capture library and of its goodbye by its
-    own clock; of one that vanished, and in older recordings, of when the reader saw it (it looks
-    every 0.25 s or more often). `end_ns` is None for one that has not gone. `how_ended` is
-    "running", "ended", "vanished" (killed, or gone without a word) or, where the recording ends
-    first, "not seen to end". `gpus` are those that ran something of it.
+    Times are since the run's start. They are when the process loaded the library, and when it said
+    goodbye, by its own clock; for a process that vanished, and in older recordings, they are when
+    the reader saw it (it looks every 0.25 s or more often). `end_ns` is None for a process that has
+    not gone. `how_ended` is "running", "ended", "vanished" (killed, or gone without a word) or, if
+    the recording ends first, "not seen to end". `gpus` are the GPUs that ran something for the
+    process.
     """
 
     process: Process
@@ -63,7 +64,7 @@ def _row(run: Run, number: int, process: Process) -> TracedRow:
 
 
 def thread_words(row: TracedRow) -> str:
-    """Its threads' names, each once: "python, loader × 4"."""
+    """The names of the process's threads, each once: "python, loader × 4"."""
     names = Counter(row.threads)
     return ", ".join(name if n == 1 else f"{name} × {n}" for name, n in names.items())
 
@@ -146,7 +147,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[int, int | None]:
-        """Distinguishes it from a later process with the same pid."""
+        """The process's start time, which distinguishes it from a later process with the same
+        pid."""
         return self.pid, self.start_time_ns
 
     @property
@@ -156,7 +158,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
 
     @property
     def gpu_memory_bytes(self) -> int | None:
-        """On all its GPUs together."""
+        """The process's memory on all of its GPUs together."""
         sizes = [use.gpu_memory_bytes for use in self.uses if use.gpu_memory_bytes is not None]
         return sum(sizes) if sizes else None
 
@@ -202,7 +204,8 @@ PROCESSES_NOW: TableSpec[ProcessRow] = TableSpec(
     rows=lambda session, _run: process_rows(session),
     order=0,
 )  # fmt: skip
-"""Its columns are also what rows are sorted by, and those of the screen's lists of processes."""
+"""The table of the processes on the GPUs now. Its columns are also those of the screen's lists of
+processes, and what their rows can be sorted by."""
 
 
 def process_rows(session: Session) -> list[ProcessRow]:
@@ -238,7 +241,8 @@ def launcher_rows(session: Session) -> list[ProcessRow]:
 def sort_rows(
     rows: Iterable[ProcessRow], column: str, *, descending: bool = False
 ) -> list[ProcessRow]:
-    """By a column of PROCESSES_NOW (KeyError for another); rows without a value come last."""
+    """Sorts rows by a column of PROCESSES_NOW (KeyError for another name). Rows without a value
+    come last."""
     cell: Callable[[ProcessRow], Any] = PROCESSES_NOW.column(column).cell
     by_pid = sorted(rows, key=lambda row: row.pid)
     measured = [row for row in by_pid if cell(row) is not None]
@@ -247,7 +251,8 @@ def sort_rows(
 
 
 def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:
-    """Those with every word of `text` in their pid, user, command or `gpu N`, ignoring case."""
+    """The processes that have every word of `text` in their pid, user, command or `gpu N`, ignoring
+    case."""
     words = text.casefold().split()
     return [row for row in rows if all(word in _haystack(row) for word in words)]
 
@@ -304,7 +309,8 @@ def _top(pid: int, by_pid: dict[int, ProcessRow], children: dict[int | None, lis
 
 
 def _own_processes(session: Session) -> dict[int, tuple[int, int | None, str]]:
-    """By pid, the run, the rank and the command of what gputui started and is still running."""
+    """For programs that gputui started and that still run: the run, the rank and the command, by
+    pid."""
     own: dict[int, tuple[int, int | None, str]] = {}
     for run_number, run in session.runs.items():
         if not run.is_active:

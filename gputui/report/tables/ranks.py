@@ -59,7 +59,7 @@ def rank_rows(session: Session, run: Run) -> list[RankTime]:
 
 
 def ranks_side_by_side(analysis: Analysis) -> list[RankTime]:
-    """The same of a run that is analysed already."""
+    """The rows of a run that is already analysed."""
     times = analysis.ranks
     late = late_over_steps(times)
     for row in times:
@@ -181,7 +181,7 @@ ALIKE = 1.05
 def _rows(
     session: Session, run: Run, rows_of: Callable[[Session, Run], list[TableRow]]
 ) -> list[RankRow]:
-    """Those of each name together, the longest over all ranks first."""
+    """The rows of each name together; the name with the longest time over all ranks comes first."""
     rows = [
         RankRow(rank=rank, **{each.name: getattr(row, each.name) for each in fields(row)})
         for rank, own in _run_of_each_rank(run).items()
@@ -194,8 +194,8 @@ def _rows(
 
 
 def _run_of_each_rank(run: Run) -> dict[int, Run]:
-    """By rank, the run with the captured facts of its processes alone: all of them, since a column
-    of the tables may be of any."""
+    """For each rank, the run with only the captured facts of the rank's processes. All facts are
+    cut, since a column of the tables may need any of them."""
     processes: dict[int, set[int]] = defaultdict(set)
     for process, rank in ranks_of(run).items():
         processes[rank].add(process)
@@ -229,8 +229,8 @@ class RankSum(NamedTuple):
 def rank_sums(
     run: Run, statistics: Iterable[tuple[str, int, Statistics]]
 ) -> dict[str, list[RankSum]]:
-    """By name, of names, processes and times, the rank with most time first; nothing where there
-    is only one rank."""
+    """By name, the processes and times of the ranks, the rank with the most time first; empty if
+    there is only one rank."""
     sums: dict[str, dict[int, list[int]]] = defaultdict(dict)
     ranks = ranks_of(run)
     for name, process, times in statistics:
@@ -252,8 +252,8 @@ def _most_first(rank_sum: RankSum) -> tuple[int, int]:
 
 
 def most(rows: Sequence[RankSum]) -> str:
-    """The rank with most time, and how many times that of the one with least; of what only one
-    rank has, that rank; empty for what no rank has."""
+    """The rank with the most time, and how many times that of the rank with the least. If only one
+    rank has such time, that rank; empty if no rank has."""
     if not rows:
         return ""
     first, last = rows[0], rows[-1]
@@ -293,7 +293,7 @@ class CollectiveRow:
 
     @property
     def transfer_ns(self) -> int | None:
-        """Of those that were matched."""
+        """The collectives that were matched."""
         return self.sums.matched_ns - self.sums.wait_ns if self.sums.matched else None
 
     @property
@@ -312,7 +312,7 @@ class CollectiveRow:
 
 
 def collective_rows(_session: Session, run: Run) -> list[CollectiveRow]:
-    """Those that ended, the longest of each rank first."""
+    """The collectives that ended; the longest of each rank come first."""
     members: dict[str, set[int]] = defaultdict(set)
     for sums in run.collectives.values():
         members[sums.communicator].add(sums.process)
@@ -435,8 +435,8 @@ GOES_ON = 0.5
 
 @dataclass(frozen=True, slots=True)
 class PeerRow:
-    """Messages between a rank and another. `chain` goes from the rank along those that are waited
-    for most, to the first that had work to do."""
+    """Messages between a rank and another one. `chain` leads from the rank along the ranks that are
+    waited for the most, to the first one that had work to do."""
 
     rank: int | None
     pid: int
@@ -446,7 +446,7 @@ class PeerRow:
 
 
 def peer_rows(_session: Session, run: Run) -> list[PeerRow]:
-    """By rank, whom it waits for most first."""
+    """For each rank, the ranks that it waits for, the one with the longest wait first."""
     waits: dict[int, dict[int, int]] = defaultdict(dict)
     for sums in run.peers.values():
         waits[sums.process][sums.peer] = sums.wait_ns

@@ -1,8 +1,6 @@
-"""Where the time goes: leaves of each step, parts of one range, and parts nested in each other.
-
-The leaves of the time tree add up to 100 %. Of one range the parts are those on the CPU and on the
-GPU; nested parts, an icicle, are those of a whole run.
-"""
+"""Where the time goes: the leaves of a step, the parts of one range, and nested parts. The leaves
+of the time tree add up to 100 %. A range has parts on the CPU and on the GPU. Nested parts, an
+icicle, cover a whole run."""
 
 from __future__ import annotations
 
@@ -173,7 +171,7 @@ SHARED_GPUS: TableSpec[SharedRow] = TableSpec(
 # calls and copies; in all, for each step, and as a share.
 
 REST = "(the rest)"
-"""What is in a range and in none of those inside it."""
+"""The part of a range that lies in none of the ranges inside it."""
 
 ALL_KERNELS = "all kernels"
 
@@ -202,13 +200,13 @@ class ProfileRow(NamedTuple):
 
     @property
     def cpu_per_step_ns(self) -> float | None:
-        """On average over the steps; of calls over those captured."""
+        """The mean over the steps; for calls, over the steps whose calls were captured."""
         steps = self.captured_steps if self.section == "calls" else self.steps
         return self.cpu_ns / steps if steps and self.cpu_ns is not None else None
 
     @property
     def gpu_per_step_ns(self) -> float | None:
-        """On average over the steps that were captured."""
+        """The mean over the steps that were captured."""
         steps = self.captured_steps
         return self.gpu_ns / steps if steps and self.gpu_ns is not None else None
 
@@ -235,8 +233,8 @@ class ProfileSteps(NamedTuple):
 
 
 def step_profile(session: Session, run: Run) -> list[ProfileRow]:
-    """The profile of a run that is cut to one range (`of_ranges`); of a whole run, that of the
-    ranges of its main step; none for a run without ranges."""
+    """The profile of a run that is cut to one range (`of_ranges`); for a whole run, the profile of
+    the ranges of its main step; None for a run without ranges."""
     outermost = {
         node.definition.name
         for number in run.roots
@@ -273,7 +271,7 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
 
 
 def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: ProfileSteps) -> Iterator[ProfileRow]:
-    """Every part, and what is left of it, after those inside it."""
+    """Every part, after the parts inside it, and the rest of it that they leave."""
     children: dict[tuple[str, ...], list[_Part]] = {}
     for names, part in parts.items():
         children.setdefault(names[:-1], []).append(part)
@@ -435,8 +433,8 @@ STEP_PROFILE: TableSpec[ProfileRow] = TableSpec(
 
 @dataclass(slots=True)
 class IciclePart:
-    """A phase, or a leaf of time in one: `key` or `leaf` says which. `ns` is wall time of the GPU,
-    busy or idle, over all that was recorded, those of parts inside included."""
+    """A phase, or a leaf of the time in one: `key` or `leaf` says which. `ns` is wall time of the
+    GPU, busy or idle, over everything that was recorded, and includes the parts inside."""
 
     name: str
     ns: int = 0
@@ -456,7 +454,7 @@ class IciclePart:
 
 def icicle(run: Run) -> IciclePart:
     """All of the run's time on its GPUs, as far as it was accounted for by range. Phases are in the
-    order in which they first began, then what is no phase's."""
+    order in which they first began; after them comes the time in no phase."""
     own: dict[int, dict[Leaf, int]] = defaultdict(lambda: defaultdict(int))
     for leaf_time in run.timing.range_leaves.values():
         leaf = leaf_of_number(leaf_time.leaf)

@@ -68,7 +68,7 @@ class DeviceTiming(msgspec.Struct, frozen=True):
 
 
 class StreamTiming(msgspec.Struct, frozen=True):
-    """One stream's work; `stream` is None for those over the limit."""
+    """The work of one stream; `stream` is None for all streams over the limit together."""
 
     rank: int | None
     pid: int
@@ -229,8 +229,8 @@ def _share(part: int | None, whole: int) -> float | None:
 
 
 def stream_cell(row: StreamTiming) -> Cell:
-    """CUPTI's number of a stream, with its name where it has one, or what stands for those over
-    the limit."""
+    """A stream: CUPTI's number and the program's name, if it has one, or the words for all streams
+    over the limit."""
     if row.stream is None:
         return "(others)"
     return f"{row.name} ({row.stream})" if row.name else row.stream
