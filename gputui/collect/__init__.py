@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 Written = tuple[int | None, int | None]
-"""Disk space of what is recorded, for what samples it: bytes of the recording and of the trace
-beside it; None for what is not written. Here because the sampler imports nothing that is heavy."""
+"""The disk space of what is recorded, for whoever samples it: the bytes of the recording and of the
+trace beside it; None for one that is not written. It is here because the sampler imports nothing
+heavy."""
 
 NOTHING_WRITTEN: Written = (None, None)
 
@@ -16,7 +17,8 @@ def memory_bytes() -> tuple[int, int]:
 
 
 def used_bytes(memory: dict[str, int]) -> int:
-    """Of the sizes by name. In containers what is available may be the host's."""
+    """The used memory in bytes, by the sizes by name. In containers the available memory may be the
+    host's."""
     return max(0, memory["MemTotal"] - memory["MemAvailable"])
 
 

@@ -178,11 +178,9 @@ _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 @dataclass(frozen=True, slots=True)
 class ChildEnding:
-    """How the child ended. Exactly one of `exit_code` and `signal` is set.
-
-    Processes of it that could not end by themselves: `continued` were stopped and had to be
-    continued, `killed` did not end of SIGTERM in time, `left` not of SIGKILL either.
-    """
+    """How the child ended. Exactly one of `exit_code` and `signal` is set. `continued`, `killed`
+    and `left` are those of its processes that could not end by themselves: they were stopped and
+    had to be continued, did not end in time after SIGTERM, or not even after SIGKILL."""
 
     exit_code: int | None
     signal: int | None
@@ -324,9 +322,8 @@ class Child:
         started: Callable[[int], None],
         output: Callable[[list[LineBatch]], None],
     ) -> dict[str, list[int]]:
-        """Read every stream until the supervisor has reported the end and exited; what it
-        reported.
-        """
+        """Reads every stream until the supervisor has reported the end and exited; returns what it
+        reported."""
         assert supervisor.stdout is not None
         assert supervisor.stderr is not None
         words: dict[str, list[int]] = {}

@@ -96,8 +96,8 @@ class Live:
         return self._run is not None or self.recording.bytes_written is not None
 
     def _server_roots(self) -> Sequence[int]:
-        """Where a serving engine may be: the process that is attached to, or what gputui started
-        itself."""
+        """The process that may be a serving engine: the one that gputui attached to, or what it
+        started itself."""
         if not self.has_run or self._run is None:
             return ()
         pid = self._run.request.pid

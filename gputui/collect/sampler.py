@@ -86,7 +86,7 @@ class Sampler:
             self._thread.join(_STOP_TIMEOUT_S)
 
     def set_interval(self, interval_s: float) -> None:
-        """From now on, take a sample every `interval_s` seconds. Raises `ValueError`."""
+        """Takes a sample every `interval_s` seconds from now on. Raises `ValueError`."""
         interval_ns = _nanoseconds(interval_s)
         with self._changed:
             self._interval_ns = interval_ns
@@ -160,8 +160,8 @@ def _unavailable(error: Exception) -> HostUnavailable:
 
 
 def emissions(sampler: Sampler) -> Generator[Sequence[AnyEvent], None, None]:
-    """Start it; what it emits until this is closed. Who is slow misses readings, and never gets old
-    ones nor fills the memory."""
+    """Starts sampling, and yields the events until it is closed. A slow reader misses readings: it
+    never gets old ones, and the memory does not fill."""
     emitted: queue.Queue[Sequence[AnyEvent]] = queue.Queue(maxsize=1)
     sampler.start(emitted.put)
     try:

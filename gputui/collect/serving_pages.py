@@ -146,7 +146,8 @@ COUNTED = (
 )  # fmt: skip
 
 MOST_LINES = 20_000
-"""Of known names on one page; a page of vLLM with eight ranks has about 4,000 in all."""
+"""The most samples of known names on one page; a page of vLLM with eight ranks has about 4,000 in
+all."""
 
 MOST_BUCKETS = 200
 _MOST = 2.0**62

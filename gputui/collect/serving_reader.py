@@ -32,7 +32,8 @@ MAX_PAGE = 8 << 20
 """Bytes of a page; vLLM's has some hundred kilobytes."""
 
 SEARCH_S = 1.0
-"""From one search for engines to the next, while none was found; then a tenth as often."""
+"""The time from one search for engines to the next while none was found; afterwards ten times as
+long."""
 
 _STOP_S = TIMEOUT_S + 1.0
 
@@ -110,7 +111,7 @@ def _hang_up(sockets: list[socket.socket]) -> None:
 
 
 class _Server:
-    """One page, and what it said last."""
+    """One page of metrics, and what it said last."""
 
     def __init__(self, url: str, pid: int | None, *, is_new: bool = False) -> None:
         """`is_new`: it began to listen since the last search, so that all it counted is new."""
@@ -122,7 +123,8 @@ class _Server:
         self.engine = ""
 
     def read(self) -> ServerSample | None:
-        """The next reading; None where nothing is to be said: it fails as before."""
+        """The next reading; None if there is nothing new to report, because reading fails as
+        before."""
         # Where no server is found nobody pays for the vocabulary of all engines.
         from gputui.collect.serving_pages import Page, read_page, sample_of
 
@@ -164,8 +166,8 @@ class _Server:
 
 
 class ServingOptions(NamedTuple):
-    """Which pages are read: those at `urls`, and with `search` those of engines that run below or
-    above what gputui looks at."""
+    """Which pages are read: those at `urls` and, with `search`, those of engines that run below or
+    above the process that gputui looks at."""
 
     urls: tuple[str, ...] = ()
     search: bool = True
@@ -265,7 +267,7 @@ class Listening(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Its page of metrics, as all known engines call it."""
+        """The engine's page of metrics, at the path that all known engines use."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 

@@ -1,6 +1,5 @@
-"""A run as events: a child that gputui starts or a process that it attaches to, what it prints and
-reports, and what is captured of it.
-"""
+"""A run as events: a program that gputui starts or attaches to, what it prints and reports, and
+what is captured of it."""
 
 from __future__ import annotations
 
@@ -321,7 +320,7 @@ class TracedRun:
 
     @property
     def _captured(self) -> str | None:
-        """The part of the program that is captured, in words; None for all of it."""
+        """The part of the program that is captured, in words; None if it is all of it."""
         part = self._capture.capture_range if self._capture.kernels else None
         return None if part is None else sanitize(part.words)
 
@@ -397,7 +396,7 @@ def request_of_pid(pid: int) -> RunRequest:
 
 
 class AttachedRun(TracedRun):
-    """Its end detaches; the process goes on."""
+    """An attached run. Ending it detaches from the process, which goes on."""
 
     @property
     def _sampling(self) -> TraceSampling | None:

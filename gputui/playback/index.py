@@ -185,9 +185,8 @@ class RecordingFold:
         return self._undefer() if self._bytes > LEFT_BYTES else ()
 
     def _undefer(self) -> list[int]:
-        """The deferred lines; later captures of the same processes are not deferred, and sums are
-        useless.
-        """
+        """The deferred lines. Later captures of the same processes are no longer deferred, and
+        their sums are useless."""
         numbers = sorted(number for left in self._left.values() for number in left)
         self._folded.update(self._left)
         self._left, self._bytes = {}, 0
@@ -302,7 +301,8 @@ SNAPSHOTS = 384
 """States kept; beyond this every second one is dropped and the spacing doubles."""
 
 STATES_BYTES = 256 << 20
-"""The same for their size: a recording's names and paths are in each, however many there are."""
+"""The most bytes of saved states: each has the names and paths of the recording, however many there
+are."""
 
 FIRST_SPACING = 32
 """Initial number of lines between states."""

@@ -1,7 +1,5 @@
-"""Which recordings of a folder are of one job, which ranks each has, and their machines as one.
-
-For `job_recording`, which merges their events.
-"""
+"""Which recordings of a folder belong to one job, which ranks each has, and their machines as one.
+`job_recording` merges their events."""
 
 from __future__ import annotations
 
@@ -49,8 +47,8 @@ Open = Callable[[str], "RecordingReader"]
 
 @dataclass(slots=True)
 class Member:
-    """One recording of the job: of its runs, `run` is of it. `rank` is that of its processes where
-    they know of none."""
+    """One recording of the job. `run` is the run in it that belongs to the job. `rank` is the rank
+    of its processes if they do not know it themselves."""
 
     path: Path
     header: Header
@@ -239,7 +237,7 @@ class Machines:
         return self._hosts[self.host(place)].gpus
 
     def speaks_for_its_host(self, place: int) -> bool:
-        """Whether a member's readings of the machine are those that count."""
+        """Whether this member's readings of the machine are the ones that are used."""
         return self._hosts[self.host(place)].first == place
 
     def visible(self, place: int, visible: str | None) -> str | None:
@@ -257,7 +255,8 @@ class Machines:
         )  # fmt: skip
 
     def header(self) -> Header:
-        """Of the session: everything that the first has, and all hosts and GPUs."""
+        """The header of the merged session: everything that the first member's has, with the hosts
+        and GPUs of all."""
         first = min(self._headers, key=lambda header: header.time_ns)
         own = [self._headers[host.first].host for host in self._hosts.values()]
         names = [*self._hosts][:LISTED]
@@ -279,7 +278,7 @@ class Machines:
         return replace(first, host=host, gpus=tuple(gpus.values()), gpu_unavailable_reason=reason)
 
     def sample(self, place: int, event: MachineSample) -> MachineSample:
-        """A tick of one host with what is newest of the others."""
+        """A tick of one host, together with the newest readings of the others."""
         if self.count == 1:
             return event
         own = self._hosts[self.host(place)]

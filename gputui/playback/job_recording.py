@@ -110,8 +110,8 @@ class MemberNumbers:
 
 
 class MemberEvents:
-    """What a member's events are in the session of all: of several runs only the job's, of several
-    recordings of a machine only the first's readings of it."""
+    """Turns a member's events into events of the merged session. Of several runs only the job's is
+    kept; of several recordings of a machine, only the first one's readings of it."""
 
     def __init__(
         self, place: int, member: Member, machines: Machines, shared: dict[Numbered, FreshNumbers]
@@ -163,12 +163,13 @@ class MemberEvents:
         return event
 
     def lost(self) -> Iterator[ProcessOutOfSight]:
-        """Its processes that have not ended, where nothing more comes."""
+        """The member's processes that have not ended when nothing more comes of it."""
         for process in sorted(self._going):
             yield ProcessOutOfSight(time_ns=self.newest_ns, process=process)
 
     def again(self) -> Iterator[ProcessAttached]:
-        """Its processes once more: something comes again, or there are several hosts now."""
+        """The member's processes again, because more of it comes, or because there are several
+        hosts now."""
         for event in self._attached.values():
             yield replace(event, time_ns=self.newest_ns, host=self._host)
 
@@ -290,10 +291,11 @@ _BEFORE_RANKS = 10_000
 
 
 class FollowedJob:
-    """The events of all members, about in order of time, as they come: see RecordingReader and
-    JobRecording. Recordings that begin later join, and `stop` ends it.
+    """The events of all members as they come, about in order of time: see RecordingReader and
+    JobRecording.
 
-    The job is that of the first rank seen, the newest recordings looked at first.
+    Recordings that begin later join, and `stop` ends reading. The job is the one of the first rank
+    that is seen; the newest recordings are looked at first.
     """
 
     def __init__(self, folder: Path, stop: threading.Event) -> None:
@@ -461,7 +463,7 @@ class _Reading:
         self.queue: deque[tuple[float, AnyEvent]] = deque()
         self.has_ended = self.is_silent = False
         self.why = ""
-        """Why no rank may come of it."""
+        """Why this recording can have no rank of the job."""
         self._last_line = ""
         self.is_left_out = threading.Event()
         self._before: deque[AnyEvent] = deque(maxlen=_BEFORE_RANKS)
@@ -472,7 +474,8 @@ class _Reading:
         threading.Thread(target=self._fill, name=path.name, daemon=True).start()
 
     def rank(self) -> ProcessAttached | None:
-        """Where it has a rank; what comes before is kept."""
+        """The first process of the recording that has a rank, once it has come; the events before
+        it are kept."""
         while self.queue:
             event = self.next_event()
             if not isinstance(event, MachineSample):
@@ -537,7 +540,7 @@ class _Reading:
 
 
 Numbers = Mapping[Numbered, Callable[[int], int]]
-"""The new number of each, by what it refers to."""
+"""The new number of each old one, by what the numbers refer to."""
 
 _Part = TypeVar("_Part", bound=msgspec.Struct)
 
@@ -548,7 +551,7 @@ class _Plan(NamedTuple):
 
 
 def renumbered(part: _Part, numbers: Numbers) -> _Part:
-    """The same event or part of one with other numbers, also in its parts."""
+    """The event or part with other numbers, also in its own parts."""
     plan = _plan(type(part))
     changed: dict[str, Any] = {}
     for name, kind in plan.numbers:

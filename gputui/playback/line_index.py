@@ -87,7 +87,7 @@ class LineKind(IntEnum):
     PIECE = 5
     """The header of another file of the recording: sums start over."""
     NOTHING = 6
-    """Of an unknown kind, or a repetition."""
+    """A line of an unknown kind, or a repetition."""
 
 
 _KINDS: dict[type[msgspec.Struct], LineKind] = {
@@ -162,7 +162,7 @@ class _Part:
     """That line's number in its own file."""
     piece: Piece
     file: BinaryIO
-    """Where its lines can be read."""
+    """Where the recording's lines can be read."""
 
 
 class LineIndex:

@@ -133,8 +133,8 @@ TEMPORARY_BYTES = 8 << 30
 
 
 def trace_of(path: Path, place: Path, most_bytes: int = TEMPORARY_BYTES) -> TraceReader:
-    """The trace beside a recording, or that of another tool's file, which is written to `place`.
-    Raises JournalError, one line, where there is none."""
+    """The trace beside a recording, or the one of another tool's file, which is then written to
+    `place`. Raises JournalError, one line, if there is none."""
     from gputui.store.trace import TraceReader, TraceWriter
 
     with closing(TraceWriter(place, most_bytes)) as writer:
@@ -198,9 +198,8 @@ LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A folded session and one run of it, None if none was recorded. `remarks` is what was odd
-    about the file, one line each.
-    """
+    """A folded session and one of its runs; None if no run was recorded. `remarks` are lines about
+    what was odd in the file."""
 
     name: str
     session: Session
@@ -220,12 +219,9 @@ class Loaded:
 def load(
     name: str, number: int | None = None, *, raw_names: bool = False, tables: Sequence[str] = ()
 ) -> Loaded:
-    """Run `number` of what is at `name`; if None, the newest, if any. With `raw_names`, phases are
-    called as their ranges are, numbering and all. With `tables`, the session may hold only what
-    these show.
-
-    Raises JournalError.
-    """
+    """Loads run `number` of the recording at `name`; without a number the newest run, if there is
+    one. With `raw_names`, phases keep the full names of their ranges, numbers included. With
+    `tables`, the session may hold only what these tables show. Raises JournalError."""
     with closing(open_recording(name, summed=True, tables=tables)) as recording:
         return fold(recording, number, raw_names=raw_names)
 
@@ -239,7 +235,7 @@ def is_of_one_job(folder: Path) -> bool:
 def fold(
     recording: RecordingReader, number: int | None = None, *, raw_names: bool = False
 ) -> Loaded:
-    """The same for an open recording. Raises JournalError."""
+    """Loads a run of an open recording. Raises JournalError."""
     session = Session.from_events(recording)
     for run in session.runs.values():
         run.raw_names = raw_names
@@ -276,16 +272,16 @@ Loops = Mapping[tuple[int, int], int]
 
 
 class ReadStretch(NamedTuple):
-    """A run of nothing but some of its steps, in a session of its own: from one reading of records
-    to another, those nearest to where the steps begin and end."""
+    """A run with only some of its steps, in a session of its own. It lies between two readings of
+    records, those nearest to the beginning and the end of the steps."""
 
     session: Session
     run: Run
 
 
 def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) -> ReadStretch:
-    """Steps `first` to `last` of run `number` of what is at `path`: steady ones of `loops`, counted
-    from 1. Reads the recording twice. Raises JournalError, one line."""
+    """Loads steps `first` to `last` of run `number` of the recording at `path`: steady steps of
+    `loops`, counted from 1. Reads the recording twice. Raises JournalError, one line."""
     with closing(_opened(path)) as recording:
         span = _span(recording, number, loops, first, last)
     if span is None:
@@ -298,8 +294,8 @@ def operations_of_step(
     trace: TraceReader, session: Session, run: Run, step: StepLanes
 ) -> TracedOperations:
     """The GPU operations of a kept step, one of `run.step_lanes`, from the trace beside the
-    recording, as `TraceReader.operations` describes them: those that went on at some moment of it,
-    so that the first and the last may belong to its neighbours too."""
+    recording, as `TraceReader.operations` describes them. They are those that ran at some time
+    during the step, so the first and the last may belong to its neighbours too."""
     numbers = range(max(len(session.gpus), step.device + 1))
     device = next(
         (number for number in numbers if gpu_of(session, run, step.process, number) == step.device),
@@ -320,7 +316,8 @@ def _opened(path: str) -> RecordingReader:
 def _span(
     recording: RecordingReader, number: int, loops: Loops, first: int, last: int
 ) -> tuple[int, int] | None:
-    """From when to when these steps went on, as if those of one reading were equally long."""
+    """From when to when these steps ran, if the steps of one reading are taken to be equally
+    long."""
     session = Session()
     counted = dict.fromkeys(loops, 0)
     begins: list[int] = []
@@ -354,7 +351,7 @@ def _folded(recording: RecordingReader, number: int, span: tuple[int, int]) -> R
     begin_ns, end_ns = span
     session = Session()
     read_ns: dict[int, int] = {}
-    """Until when the records of each process were read."""
+    """The time until which the records of each process were read."""
     first_ns, last_ns = end_ns, begin_ns
     for event in recording:
         is_inside = begin_ns <= event.time_ns <= end_ns

@@ -29,7 +29,8 @@ _TARGET_WAIT_S = 0.5
 
 
 class Place(NamedTuple):
-    """A number of events from the beginning; and whether to follow what is written from there."""
+    """A place in a recording: a number of events from its beginning, and whether to follow what is
+    written from there."""
 
     number: int
     follows: bool = False
@@ -51,7 +52,7 @@ class Targets:
         return index.is_complete or (self._is_live and index.folded >= len(self._line_index) > 0)
 
     def place_at(self, seconds: float) -> Place | None:
-        """After all events up to a time."""
+        """The place after all events up to a time."""
         if not self._line_index.wait(0, _TARGET_WAIT_S):
             return None
         time_ns = self._line_index.first_ns + round(max(0.0, seconds) * 1e9)
@@ -65,9 +66,8 @@ class Targets:
         return (self._line_index.time_of(number - 1) - self._line_index.first_ns) / 1e9
 
     def moment_after(self, number: int, *, is_phase: bool) -> Place | None:
-        """After the next change of phase, or the next of the other moments; `number` if there is
-        none.
-        """
+        """The place after the next change of phase, or after the next of the other times; `number`
+        if there is none."""
         # Read first: folding meanwhile may add the moment.
         are_known = self.are_known
         for moment in self._index.moments:
@@ -76,7 +76,7 @@ class Targets:
         return Place(number) if are_known else None
 
     def samples_before(self, number: int, ticks: int) -> Place:
-        """After the sample that is `ticks` before the one shown at `number`."""
+        """The place after the sample that is `ticks` samples after the one shown at `number`."""
         samples = self._line_index.numbers(LineKind.SAMPLE, 0, number)
         return Place(next((sample + 1 for sample in islice(samples, ticks, None)), 1))
 
@@ -87,11 +87,12 @@ MINIMUM_SPEED = 0.25
 MAXIMUM_SPEED = 64.0
 
 Target = Callable[[], Place | None]
-"""Where to go, found by the thread that plays: None where that is not known yet."""
+"""The place to go to, which the playing thread determines; None if it is not known yet."""
 
 
 class Requests:
-    """Every method returns at once, except those that wait. `lock` guards all of it."""
+    """Requests to the thread that plays. Every method returns at once, except those that wait.
+    `lock` guards the whole object."""
 
     def __init__(self, speed: float, *, follows: bool) -> None:
         self.lock = threading.Condition()
@@ -102,7 +103,7 @@ class Requests:
         self.follows = follows
         """Whether the newest event is shown as soon as it is there."""
         self.target: Target | None = None
-        """Of the jump to make."""
+        """The target of the jump to make; None if none was requested."""
         self.steps = 0
         """Samples to go on by."""
 
@@ -171,12 +172,12 @@ class Requests:
             self.steps = max(0, self.steps - 1)
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Until there is a request, or `until` holds."""
+        """Waits until there is a request, or `until` holds."""
         with self.lock:
             self.lock.wait_for(lambda: self.is_any or until())
 
     def wait_for_other(self, target: Target, timeout_s: float) -> None:
-        """Until another jump is requested."""
+        """Waits until another jump is requested."""
         with self.lock:
             self.lock.wait_for(lambda: self.target is not target or self.closing, timeout_s)
 
@@ -189,12 +190,12 @@ _WAIT_S = 0.5
 _AGAIN_S = 0.05
 
 LOOK_S = 0.5
-"""How long a recording has been read that opens at its end before what there is of it is shown; and
-how often again, a look taking a fifth of the time at most."""
+"""How long a recording that opens at its end is read before what is there is shown, and how often
+that is repeated; showing takes a fifth of the time at most."""
 
 
 class Emitter:
-    """Where in the recording playback is, and the thread that goes on from there as asked."""
+    """Where playback is in the recording, and the thread that goes on from there as requested."""
 
     def __init__(self, index: Index, asked: Requests, notify: Callable[[], None]) -> None:
         self._index = index
@@ -214,7 +215,7 @@ class Emitter:
         self.is_rough = False
         """Whether the state shown lacks samples, until a complete one follows."""
         self._has_arrived = False
-        """Whether it has got to where it opens: after that it shows what it is asked for."""
+        """Whether playback has reached the place where it opens; only then it follows requests."""
         self._looks_at = time.monotonic() + LOOK_S
 
     def take(self) -> tuple[Session | None, list[AnyEvent]]:
@@ -226,7 +227,7 @@ class Emitter:
             return session, self.hub.drain()
 
     def run(self) -> None:
-        """Until playback is closed. Runs in a thread of its own."""
+        """Plays until playback is closed. Runs in a thread of its own."""
         asked = self._asked
         while not asked.closing:
             if asked.target is not None:
@@ -258,7 +259,8 @@ class Emitter:
                 self._asked.go(lambda: Place(self.number, follows))
 
     def _is_beyond(self) -> bool:
-        """Whether what is shown lies beyond a damaged line: it may be found during a jump."""
+        """Whether the shown place lies beyond a damaged line, which may be discovered during a
+        jump."""
         return self._index.is_complete and self.number > len(self._line_index)
 
     def _is_at_end(self) -> bool:
@@ -318,7 +320,7 @@ class Emitter:
             self._notify()
 
     def _play(self) -> bool:
-        """Emit what is due next, when it is due; False if nothing more is there."""
+        """Emits the next events when they are due; False if there are no more."""
         self._has_arrived = True
         if self.number >= len(self._line_index):
             return False
@@ -476,7 +478,7 @@ class Playback:
 
     @property
     def damage(self) -> str | None:
-        """Where the recording is cut or damaged, once reading has reached it."""
+        """Where the recording is cut or damaged, once reading has reached that place."""
         return self._recording.damage or self._line_index.failure
 
     @property
@@ -511,7 +513,8 @@ class Playback:
 
     @property
     def share_read(self) -> float | None:
-        """How much of it has been read, from 0 to 1; None where its file does not say."""
+        """How much of the recording has been read, from 0 to 1; None if its file does not show
+        it."""
         share: float | None = getattr(self._recording, "share_read", None)
         return share
 

@@ -62,7 +62,7 @@ class HostTarget(msgspec.Struct, frozen=True):
 
     @property
     def address(self) -> str:
-        """Its name without a user's, as other hosts may know it."""
+        """The host's name without a user, as other hosts may know it."""
         return (self.ssh or self.name).rpartition("@")[2]
 
     _NO_QUESTIONS: ClassVar = ("-oBatchMode=yes",)
@@ -194,14 +194,14 @@ class Pipe(io.RawIOBase):
                 os.write(self._in.fileno(), line)
 
     def send(self, data: bytes) -> None:
-        """Write all of it. Raises SilentError, and OSError if the other end is closed."""
+        """Writes all of the bytes. Raises SilentError, and OSError if the other end is closed."""
         while data:
             if not _ready([self._in], self.patience_s, select.POLLOUT):
                 raise SilentError
             data = data[os.write(self._in.fileno(), data[:_SENT_BYTES]) :]
 
     def end(self) -> None:
-        """From any thread: have reading end, and the other end know."""
+        """Ends reading, and lets the other end know. May be called from any thread."""
         self._is_ending = True
         with contextlib.suppress(OSError):
             self._in.close()
@@ -310,7 +310,8 @@ def read_line(stream: BinaryIO, token: str, kind: type[T], patience_s: float) ->
 # What a far end is asked for: readings of its machine, or a run to begin or to follow there.
 
 HELLO_S = 20.0
-"""From starting the command to the far end's first line: Python on a cold network disk is slow."""
+"""The longest time from starting the command to the far end's first line: Python on a cold network
+disk is slow."""
 
 SILENCE_S = 20.0
 """Longer than the time is not asked for: a link without any answer is dead."""
@@ -516,7 +517,7 @@ def no_hello_failure(seconds: float) -> Failure:
 
 
 def only_noise_failure(most_bytes: int) -> Failure:
-    """It writes, but nothing that looks like a gputui."""
+    """The far end writes, but nothing that a gputui writes."""
     return Failure(
         FailureKind.NO_JOURNAL,
         f"{most_bytes >> 10} KiB came from there, and no gputui: what is its shell printing?",
@@ -524,12 +525,12 @@ def only_noise_failure(most_bytes: int) -> Failure:
 
 
 def silent_failure(seconds: float) -> Failure:
-    """It was up, and says nothing any more."""
+    """The far end was up and no longer says anything."""
     return Failure(FailureKind.LOST, f"the link is lost: nothing came for {seconds:g} s")
 
 
 def wrong_version_failure(version: str, schema: int) -> Failure:
-    """Its journal is in another schema."""
+    """The far end's journal has another schema."""
     side = "upgrade gputui here" if schema > JOURNAL_SCHEMA else "upgrade it there"
     return Failure(
         FailureKind.WRONG_VERSION,
@@ -551,7 +552,7 @@ def would_ask_failure(failure: Failure) -> Failure:
 
 
 def over_failure(recording: str) -> Failure:
-    """The run that was followed has ended, and all of it was read: no failure at all."""
+    """The run that was followed has ended and was read completely: this is no failure."""
     return Failure(
         FailureKind.OVER, f"the run is over; its recording is {clean_output(recording, 200)}"
     )

@@ -132,7 +132,7 @@ class _NoEvents:
 
 
 class Fleet:
-    """The links to `targets`. `interval_s` is that of the far ends."""
+    """Makes the links to `targets`. `interval_s` is the interval of the far ends."""
 
     def __init__(
         self, targets: Sequence[HostTarget], options: FarOptions, attach_words: Sequence[str] = ()
@@ -171,7 +171,7 @@ class Fleet:
         self._settle(self.links.values(), timeout_s)
 
     def reconnect(self, targets: Sequence[HostTarget], timeout_s: float) -> None:
-        """The same for hosts that failed, another way now."""
+        """Tries hosts that failed again, in another way."""
         again = {target.name: self._link(target) for target in targets}
         self.links |= again
         for link in again.values():
@@ -184,7 +184,7 @@ class Fleet:
         self._watch = make
 
     def on_news(self, notify: Callable[[], None]) -> None:
-        """From now on have `notify` called, at most once a second, when there is something new."""
+        """Has `notify` called from now on, at most once a second, when there is something new."""
         with self._changed:
             self._notify = notify
 
@@ -261,7 +261,8 @@ class Fleet:
         )
 
     def _emit(self, news: HostNews) -> None:
-        """From a link's thread: keep its news, and have it wait if too many are kept."""
+        """Keeps a link's news, and lets it wait if too many are kept. Called from the link's
+        thread."""
         with self._changed:
             while self._waiting[news.host] >= MOST_WAITING and not self._ending:
                 self._changed.wait()
@@ -439,5 +440,5 @@ def _answer(stream: BinaryIO, token: str, kind: type[T]) -> T:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """Of the C library; the lowest where there is none, as on musl."""
+    """The version of the C library; the lowest one if there is none, as on musl."""
     return tuple(map(int, re.findall(r"\d{1,6}", text)))

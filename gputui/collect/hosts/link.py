@@ -258,7 +258,7 @@ class HostLink:
         self.run_ended: RunEnded | None = None
         """The newest run of the recording that is followed."""
         self._offset = 0
-        """In the recording: the first byte that was not taken."""
+        """The position in the recording of the first byte that was not taken."""
         self._newest_ns = 0
         self._asks_to_stop = False
         self._next: FarRun | None = None
@@ -285,7 +285,7 @@ class HostLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run that was followed is over, and all of it was read."""
+        """Whether the run that was followed is over and was read completely."""
         return self.failure is not None and self.failure.kind is FailureKind.OVER
 
     def start(self) -> None:
@@ -362,7 +362,8 @@ class HostLink:
             self._end.wait(waited_s * random.uniform(0.75, 1.25))
 
     def _end_run(self) -> None:
-        """No more of the run comes: where its recorder was killed it said nothing of its end."""
+        """Notes that no more of the run comes: if its recorder was killed, nobody reported the
+        run's end."""
         if self.run_started is not None and self.run_ended is None:
             self.run_ended = RunEnded(
                 time_ns=self._newest_ns,
@@ -431,7 +432,7 @@ class HostLink:
                 return no_hello_failure(self._options.hello_s)
 
     def _try_smi(self, target: HostTarget) -> Failure:
-        """The same where there is only nvidia-smi, which begins with its figures at once."""
+        """Tries a host that only has nvidia-smi, which begins with its figures at once."""
         try:
             with self._handshakes:
                 self._pipe = pipe = Pipe(target.argv(words(self._options.interval_s)),
@@ -451,7 +452,7 @@ class HostLink:
             return ended_failure(target, *pipe.status(), was_up=self._was_up)
 
     def _read(self, pipe: Pipe, stream: BinaryIO) -> Failure:
-        """Take events until the stream ends or is damaged; what is wrong with it."""
+        """Takes events until the stream ends or is damaged; returns what is wrong with it."""
         pipe.patience_s = self._options.silence_s
         try:
             journal = JournalReader(stream, self.target.name)

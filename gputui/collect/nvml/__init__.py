@@ -1,9 +1,7 @@
-"""The GPUs of this machine through NVML and GPM.
-
-Here: how NVML is called, what its errors mean, and the calls about what is within a GPU: MIG
-instances, processes and hardware counters (GPM). `bindings` has the calls about the GPU as a whole,
-split by pace, and the library of all calls.
-"""
+"""The GPUs of this machine through NVML and GPM. This module has how NVML is called, what its
+errors mean, and the calls about parts of a GPU: MIG instances, processes and hardware counters
+(GPM). `bindings` has the calls about a GPU as a whole, split by pace, and the library of all
+calls."""
 
 from __future__ import annotations
 
@@ -146,8 +144,8 @@ class Calls:
 
 
 def start_driver() -> None:
-    """Begin to start the driver, which takes a while, and return at once: `Calls` then waits for
-    the rest of it. It stays initialized; what is wrong, `Calls` says."""
+    """Begins to start the driver, which takes a while, and returns at once: `Calls` then waits for
+    the rest. The driver stays initialized. If something is wrong, `Calls` reports it."""
 
     def start() -> None:
         with contextlib.suppress(DriverError):

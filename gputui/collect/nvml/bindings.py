@@ -158,7 +158,8 @@ class ReadingCalls(Calls):
         return float(self._call("nvmlDeviceGetUtilizationRates", handle).gpu)
 
     def memory(self, handle: Handle) -> GpuMemory:
-        """By version 2 of the call, which matches nvidia-smi; else by the first version."""
+        """The memory by version 2 of the call, which agrees with nvidia-smi; otherwise by version
+        1."""
         try:
             version = self._nvml.nvmlMemory_v2
             info = self._call("nvmlDeviceGetMemoryInfo", handle, version)

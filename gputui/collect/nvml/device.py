@@ -1,8 +1,6 @@
-"""One GPU read through NVML and GPM: every value of a tick, or the reason why it is missing.
-
-For `gpus`, which reads each device in a thread of its own. Its MIG instances are read here too,
-because their values come from the same calls, and the processes on it.
-"""
+"""One GPU read through NVML and GPM: every value of a tick, or the reason why it is missing. `gpus`
+reads each device in a thread of its own. The device's MIG instances are read here too, because
+their values come from the same calls, and so are the processes on it."""
 
 from __future__ import annotations
 
@@ -330,7 +328,7 @@ class Device:
 
     @property
     def xid_count(self) -> int:
-        """Xid errors so far, including those not in a status yet."""
+        """The Xid errors so far, including those that no status contains yet."""
         return 0 if self._xids is None else self._xids.count
 
     def open(self) -> GpuFacts:

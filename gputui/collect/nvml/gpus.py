@@ -229,10 +229,9 @@ class Nvml:
         return readings
 
     def statuses(self, wait_s: float = 0.0, *, energy: bool = True) -> list[GpuStatus | GpuEnergy]:
-        """Slow readings since the last call: each GPU's status and energy every few seconds and
-        after an Xid; with `energy`, that each time. Starts the next; waits at most `wait_s` for
-        those under way.
-        """
+        """The slow readings since the last call: each GPU's status and energy, every few seconds
+        and after an Xid; with `energy`, the energy each time. Starts the next readings, and waits
+        at most `wait_s` for those that are under way."""
         answers = self._slow_answers(time.monotonic())
         for gpu in self._gpus:
             self._ask_slowly(gpu, energy)

@@ -159,7 +159,7 @@ class Xids:
             self.reason = error.reason
 
     def poll(self) -> None:
-        """Count those that have arrived. Never waits."""
+        """Counts the events that have arrived. Never waits."""
         if self._watch is None:
             return
         try:
