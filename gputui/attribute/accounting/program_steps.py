@@ -219,9 +219,9 @@ def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
     return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
 
 
-FILLED = 0.9
+FILLED = 0.95
 """Part of a loop's turn that the turns of a loop inside have, from which these are the steps: the
-batches of an epoch, and not the updates after a rollout."""
+batches of an epoch, and not the updates after a short rollout (0.90 to 0.93)."""
 
 
 def _held(turns: Int64s, inner: Int64s, least: int) -> int:
@@ -234,9 +234,10 @@ def _held(turns: Int64s, inner: Int64s, least: int) -> int:
     return usual if (counts == usual).mean() >= 0.9 else 0
 
 
-ROLLOUT = 2.0
+ROLLOUT = 1.25
 """Calls of the model for each update in a loop's turn from which it also plays, as in reinforcement
-learning: an epoch of few batches calls it as often as it updates, whatever else it waits for."""
+learning: an epoch of few batches calls it as often as it updates, whatever else it waits for. 1.5 where four
+observations are played and eight parts of them learned."""
 
 
 def _calls(moments: dict[Site, Int64s], turns: Int64s) -> float:
@@ -471,7 +472,9 @@ class ProgramSteps:
         turns = {
             site: moments[site]
             for site in depths
-            if site in moments and _held(moments[site], inner, LOOP_TURNS) == 1
+            if site in moments
+            and _held(moments[site], inner, LOOP_TURNS) == 1
+            and np.count_nonzero(inner > moments[site][-1]) <= LOOP_TURNS  # it goes on
         }
         return _of_loops(turns, depths, self.chosen)
 
@@ -528,10 +531,12 @@ class ProgramSteps:
                     continue
                 turn = self._turn_of(moments[inner], moments, depths)
                 several = _held(turns, moments[inner], SETTLED_MARKS - 1)
+                # What is learned after a rollout is gone through several times, in two loops.
+                is_next = turn is not None and depths[turn] <= depths[loop] + 1
                 if turn is not None and (
                     several <= 1
-                    or _fills(moments[turn], turns)
-                    or 0 < _calls(moments, turns) < ROLLOUT * several
+                    or (is_next and _fills(moments[turn], turns))
+                    or (is_next and 0 < _calls(moments, turns) < ROLLOUT * several)
                 ):
                     return turn
                 if 1 < several <= UPDATES:
