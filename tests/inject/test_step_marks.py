@@ -116,7 +116,12 @@ def step(number):
     inner(4)
     return sum([each for each in range(3000)])
 def main():
-    inner(4)
+    with open(__file__) as file:
+        file.read()
+    try:
+        inner(4)
+    except OSError:
+        pass
     for _ in range(3):
         step(0)
     number = 0
@@ -150,9 +155,9 @@ def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(
     turns, depths = _marks(outcome), {}
     for mark in outcome.trace.of(RecordKind.STEP):
         depths.setdefault(outcome.trace.name(mark["name"]), []).append(int(mark["end"]))
-    assert turns["loop", "program.py:11"] == [1, 2, 3, 4], "its beginning, and each turn's end"
-    assert turns["loop", "program.py:14"] == list(range(1, 101)), "back to its test, or on"
-    assert set(depths["program.py:11"] + depths["program.py:14"]) == {0}
+    assert turns["loop", "program.py:16"] == [1, 2, 3, 4], "its beginning, and each turn's end"
+    assert turns["loop", "program.py:19"] == list(range(1, 101)), "back to its test, or on"
+    assert set(depths["program.py:16"] + depths["program.py:19"]) == {0}
     inner = depths["program.py:4"]
     assert (inner[0], inner[-1]) == (0, 1), "once called outside of any loop, then in one"
     assert 200 < len(inner) < 300, "no more once the loop that it lies in has turned often"

@@ -163,8 +163,13 @@ class _Loops:
         if known is None:
             ends: dict[int, int] = {}
             if _JUMP_BACKWARD in code.co_code[::2]:
-                for each in dis.get_instructions(code):
-                    if each.opname == "JUMP_BACKWARD":
+                # What handles exceptions, of a `with` too, lies at the end, and jumps back to where
+                # the program goes on.
+                instructions: Any = dis.Bytecode(code)
+                handlers = (each.target for each in instructions.exception_entries)
+                cold = min(handlers, default=len(code.co_code))
+                for each in instructions:
+                    if each.opname == "JUMP_BACKWARD" and each.offset < cold:
                         ends[each.argval] = max(each.offset, ends.get(each.argval, 0))
             loops: list[tuple[int, int]] = []
             for begin, end in sorted(ends.items()):
