@@ -248,6 +248,11 @@ with tempfile.TemporaryDirectory() as folder:
 """Temporal and kernel breakdown of one trace by Holistic Trace Analysis."""
 
 
+HTA_BYTES = 1 << 30
+"""The largest trace that HTA is given: of one with a million events, a sixth of that, it holds
+1.4 GB."""
+
+
 Commands = dict[str, list[list[str]]]
 """What is run one after the other, by what it is called."""
 
@@ -258,7 +263,8 @@ def commands_of(path: Path, other: str | None, nsys: str | None, hta: str | None
     summaries = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
     commands = {name: [summary] for name, summary in summaries.items()}
     if path.suffix == ".json":
-        return commands | ({"HTA": [[hta, "-c", HTA, str(path)]]} if hta else {})
+        is_compared = hta and path.stat().st_size <= HTA_BYTES
+        return commands | ({"HTA": [[str(hta), "-c", HTA, str(path)]]} if is_compared else {})
     table = ["--table", "cuda_gpu_kern_sum"]
     commands |= {f"{name}, a table": [[*summary, *table]] for name, summary in summaries.items()}
     if nsys:
