@@ -54,8 +54,17 @@ def write_csv(columns: Sequence[AnyColumn], rows: Iterable[Sequence[Cell]], out:
     """The same for rows of which there are too many for a table."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_unformula(column.header) for column in columns])
+    # Numbers without decimals are written as they are; for each cell to be looked at took a third
+    # of the time of a table of 200,000 events.
+    changed = [
+        (place, column) for place, column in enumerate(columns)
+        if column.decimals is not None or column.kind not in (int, int | None)
+    ]  # fmt: skip
     for row in rows:
-        writer.writerow(map(_raw, columns, row))
+        cells = list(row)
+        for place, column in changed:
+            cells[place] = _raw(column, cells[place])
+        writer.writerow(cells)
 
 
 def csv_line(text: str) -> str:

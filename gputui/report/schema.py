@@ -6,6 +6,7 @@ table, the JSON Schema and the reference page.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -313,6 +314,7 @@ RANK: Column[Any] = number(
 _WHOLE = 2.0**53
 
 
+@functools.lru_cache(1 << 12)  # sizes of launches come again and again
 def rounded(value: float, places: int) -> float:
     """Rounded as SQLite does for nsys: a half away from zero, where Python takes the even one."""
     if not math.isfinite(value) or abs(value) >= _WHOLE:
