@@ -43,7 +43,7 @@ _CHANGED = (
     ),
     (
         "attribute/accounting/host_threads.py",
-        "    if _WAITS.search(name):",
+        "    if is_synchronization(name) or _WAITS.search(name):",
         '    if "LoadModule" in name:\n        return Doing.LOADING\n',
         "",
     ),
