@@ -71,8 +71,8 @@ class ManualPage(NamedTuple):
 
 @functools.cache
 def manual_pages() -> dict[str, ManualPage]:
-    """The pages by their names, in order of these, those of folders last. Read once: the palette
-    asks at each key."""
+    """The manual's pages by name, in this order; pages in folders come last. They are read once:
+    the palette asks at each key."""
     from pathlib import Path
 
     docs = Path(__file__).parents[1] / "docs"

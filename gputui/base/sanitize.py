@@ -127,7 +127,7 @@ def width_up_to(text: str, limit: int) -> int:
 
 
 def cut_to_width(text: str, width: int) -> str:
-    """`text` in at most `width` columns of a terminal; what is cut ends in "…"."""
+    """`text` in at most `width` columns of a terminal; a text that is cut ends in "…"."""
     start = text[: _MARKS * (width + 1)]
     if len(start) == len(text) and cell_width(text) <= width:
         return text
@@ -208,9 +208,8 @@ def masked_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def launcher_words(words: Iterable[str]) -> tuple[str, ...]:
-    """The same of a process that only started others: without the script that a shell or Python was
-    given on its command line, which may set a whole environment (`bash -c 'export …'`).
-    """
+    """The command line of a process that only started others, without the script that was given to
+    a shell or Python on it: such a script may set a whole environment (`bash -c 'export …'`)."""
     masked = masked_words(words)
     if any(_keeps) or not masked or not _compiled(_READS_A_SCRIPT).fullmatch(masked[0]):
         return masked

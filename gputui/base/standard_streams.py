@@ -18,7 +18,7 @@ from gputui.base.sanitize import for_encoding, sanitize
 # What has a terminal notify its user.
 
 Way = Literal["bell", "osc9", "osc777"]
-"""The bell; with it the message of iTerm2 (OSC 9), or that of urxvt (OSC 777)."""
+"""The bell and, with it, the message of iTerm2 (OSC 9) or of urxvt (OSC 777)."""
 
 WAYS: tuple[str, ...] = get_args(Way)
 # Of a notification: what a desktop shows of one is shorter.
@@ -93,9 +93,9 @@ def _erase() -> None:
 
 
 def begin_line() -> None:
-    """End a command's unfinished line before gputui writes to stderr, if it is on stderr too, or on
-    the same terminal. Otherwise stdout stays the command's, byte for byte. Raises OSError.
-    """
+    """Ends a command's unfinished line before gputui writes to stderr, if the command writes to
+    stderr too, or to the same terminal. Otherwise the command's stdout stays as it is, byte for
+    byte. Raises OSError."""
     with _lock:
         if _amid_line():
             sys.stderr.write("\n")
@@ -109,12 +109,10 @@ def _amid_line() -> bool:
 
 
 def complete() -> None:
-    """Open the standard streams this process was started without.
-
-    Otherwise the next file opened gets the number of one, and what is printed ends up in a
-    recording. What is written to standard output then fails, as it does without a descriptor;
-    narration on standard error is dropped.
-    """
+    """Opens the standard streams that this process was started without. Otherwise the next file
+    opened would get the number of a stream, and printed text would end up in a recording. Writing
+    to standard output then fails, as it does without a descriptor; narration on standard error is
+    dropped."""
     missing = [number for number in range(3) if not _is_open(number)]
     for number in missing:
         mode = os.O_WRONLY if number == 2 else os.O_RDONLY

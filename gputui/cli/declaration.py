@@ -103,7 +103,7 @@ def price(typed: str, where: str) -> Any:
 
 
 def kernel_category(typed: str, where: str) -> Any:
-    """A pattern of kernel names, and the category of those that match."""
+    """A pattern of kernel names, and the category of the kernels that match it."""
     pattern, equals, category = typed.rpartition("=")
     if not (pattern and equals and 0 < len(category.strip()) <= 40):
         raise UsageError(f"{where} {typed}: give PATTERN=CATEGORY, as in my_attn.*=attention")

@@ -39,7 +39,7 @@ from gputui.store import default_folder
 _SELF_TEST = "import nvtx\nwith nvtx.annotate('gputui self-test'): pass"
 
 Status = Literal["ok", "absent", "warning", "missing"]
-"""`absent` is what is not needed: no fault."""
+"""How a check ended. `absent` is something that is not needed, and no fault."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def _cleaned(check: Check) -> Check:
 
 
 def text(checks: list[Check]) -> str:
-    """The checks as text: a line each, and below those that are not ok how to mend them."""
+    """The checks as text: a line for each and, for those that are not ok, how to mend them."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
@@ -328,7 +328,7 @@ FEATURES = (
 
 
 def unused_features(library: Path) -> list[Feature]:
-    """Those whose functions stand in a libcupti; none if it cannot be read."""
+    """The features whose functions a libcupti has; none if the library cannot be read."""
     try:
         with library.open("rb") as file, mmap.mmap(
             file.fileno(), 0, access=mmap.ACCESS_READ

@@ -33,7 +33,7 @@ def run_help(options: argparse.Namespace) -> int:
 
 
 def listing() -> str:
-    """Every topic and what it is about."""
+    """Every topic, and what it is about."""
     topics = {name: page.title for name, page in manual_pages().items()}
     commands = {command.name: command.help for command in declared.COMMANDS}
     width = max(map(len, (*topics, *commands)))
@@ -188,7 +188,7 @@ def words(typed: Sequence[str]) -> None:
 
 
 def candidates(before: Sequence[str], current: str) -> Iterator[tuple[str, str]]:
-    """What may follow the words `before`, and what it means."""
+    """The words that may follow the words `before`, and what each means."""
     chosen = (command(before[0]) if before else None) or MAIN
     if chosen is MAIN and "--" in before:
         yield FILES, ""
@@ -264,7 +264,7 @@ def _parameters(before: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _recordings() -> Iterator[tuple[str, str]]:
-    """Those in the folder where the screen records, the newest first."""
+    """The recordings in the folder where the screen records, the newest first."""
     from gputui.store import default_folder
 
     try:

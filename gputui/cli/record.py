@@ -1,7 +1,5 @@
-"""Recording without a screen: the same sources, the same fold, one line of progress.
-
-Here, too, what exit status a run comes to: screens of this machine and of other hosts end with it.
-"""
+"""Recording without a screen: the same sources and the same fold, with one line of progress. Also
+the exit status of a run, with which the screens of this machine and of other hosts end, too."""
 
 from __future__ import annotations
 
@@ -169,7 +167,8 @@ class UnattendedRecorder:
             say(f"{host}: {notice}" if host else notice)
 
     def _say_result(self, host: str) -> bool:
-        """Print what was recorded of a target, or why not all; whether all of it was written."""
+        """Prints what was recorded of a target, or why not all of it; returns whether all was
+        written."""
         file = self._files[host]
         if file.failure:
             say(f"{host}: {file.failure}" if host else file.failure)
@@ -398,7 +397,7 @@ class _MachineRecorder(UnattendedRecorder):
             self._summarize(run)
 
     def _summarize(self, run: Run | None) -> None:
-        """On stdout, unless that carries the command's output or the journal."""
+        """Prints to stdout, unless that carries the command's output or the journal."""
         is_data = self._options.path is None or self._options.live.pass_through
         print_answer(self._session, run, self._options.path, sys.stderr if is_data else sys.stdout)
 
@@ -451,11 +450,10 @@ def record_on(
     notify: str | None,
     keep_running: bool,
 ) -> int:
-    """Go on without a screen with the run of one that has failed of `why`, or whose terminal is
-    gone; the exit status. The run ends by itself or by a signal. `tell` has `live` call what it is
-    given when there is news; `session` is what the screen knew, None where that is not to be
-    trusted.
-    """
+    """Goes on without a screen with the run of a screen that has failed of `why`, or whose terminal
+    is gone; returns the exit status. The run ends by itself or by a signal. `tell` makes `live`
+    call its argument when there is news; `session` is what the screen knew, None if that is not to
+    be trusted."""
     run = live.run
     assert run is not None
     wake = Wake()
@@ -493,7 +491,7 @@ class ProgressLine:
         self._explained: tuple[float, list[str]] = (-EXPLAIN_S, [])
 
     def show(self, session: Session) -> None:
-        """Draw the progress of the session, if it reads differently than what is shown."""
+        """Draws the progress of the session, if it differs from what is shown."""
         if not self._active:
             return
         now_s = time.monotonic()
@@ -607,7 +605,7 @@ class Wake:
         self._calls.put(None)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Until `set` was called since the last time, `timeout_s` at most."""
+        """Waits until `set` was called since the last time, but at most `timeout_s`."""
         with contextlib.suppress(queue.Empty):
             self._calls.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
             while True:

@@ -41,8 +41,8 @@ class RefusedError(GputuiError):
 
 
 def run_try(options: argparse.Namespace) -> int:
-    """Try what is asked for, print the answer; the exit status: 0 if the trials went through,
-    whatever they found. Raises UsageError, RefusedError, PlanError and JournalError."""
+    """Tries what was asked for and prints the answer; returns the exit status: 0 if the trials went
+    through, whatever they found. Raises UsageError, RefusedError, PlanError and JournalError."""
     if options.list:
         _print_list(options.json)
         return 0
@@ -183,7 +183,7 @@ def _check_memory(needed_bytes: int) -> None:
 
 
 def _free_bytes() -> list[int]:
-    """The memory that is free of each GPU whose driver says so."""
+    """The free memory of each GPU whose driver gives it."""
     from gputui.collect.sampler import read_once
     from gputui.state import Session
 

@@ -112,10 +112,8 @@ class Recording:
 
 
 class Run:
-    """One run: a workload or a command, with everything that was recorded of it.
-
-    What comes in tables is a data frame: units are in the names of columns, missing is null.
-    """
+    """One run: a workload or a command, with everything that was recorded of it. Tables are data
+    frames: the names of columns end in their units, and missing values are null."""
 
     def __init__(self, file: Loaded, state: State, frames: Frames | None) -> None:
         self._file = file
@@ -124,7 +122,7 @@ class Run:
         self.recording = file.name
         """The file it was read from."""
         self.number: int = state.started.run
-        """Its number in that file."""
+        """The run's number in its file."""
         self.name: str = state.started.name
         self.arguments: tuple[str, ...] = state.started.arguments
         self.parameters: dict[str, Any] = dict(state.parameters)
@@ -271,7 +269,7 @@ def _findings(findings: Sequence[Row]) -> Rows:
 
 
 def _joined(times: Rows, sizes: Rows) -> Rows:
-    """Rows of the same operation as one."""
+    """The rows, with those of the same operation added up."""
     more = {name: kind for name, kind in sizes[0].items() if name not in times[0]}
     of_sizes = {row["operation"]: row for row in sizes[1]}
     nothing: Row = {}
@@ -361,7 +359,7 @@ class Comparison:
         return [line for condition in parsed for line in condition.tripped(self._compared)]
 
     def document(self) -> Row:
-        """All of it, as `gputui compare --format json` has it."""
+        """The whole comparison, as `gputui compare --format json` prints it."""
         import msgspec
 
         from gputui.render.comparison import comparison_document

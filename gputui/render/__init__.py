@@ -34,12 +34,9 @@ class UnknownNameError(ExportError):
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path for what is to be `path`, which it becomes when the `with` is left without
-    an error.
-
-    A device or a pipe, such as /dev/stdout, is written directly. Raises ExportError, also for an
-    OSError inside the `with`.
-    """
+    """A temporary path for a file that is written as a whole: it becomes `path` when the `with` is
+    left without an error. A device or a pipe, such as /dev/stdout, is written directly. Raises
+    ExportError, also for an OSError inside the `with`."""
     with os_errors_as(path), _whole(path) as place:
         yield place
 

@@ -1,8 +1,5 @@
-"""A recording as columns of one type each: data frames of pandas or polars, Parquet, and rows of
-all samples.
-
-Types are those declared, also where a column is empty.
-"""
+"""A recording as columns that each have one type: data frames of pandas or polars, Parquet, and
+rows of all samples. The types are the declared ones, even if a column is empty."""
 
 from __future__ import annotations
 
@@ -87,7 +84,7 @@ def _typed(declared: Any, cells: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def _kind(declared: Any) -> Any:
-    """One of KINDS for an annotation such as `int | None`; str for what is none of them."""
+    """The type from KINDS for an annotation such as `int | None`; str if none fits."""
     arguments = [part for part in get_args(declared) if part not in (type(None), ...)]
     if get_origin(declared) in (list, tuple):
         declared = list[_kind(arguments[0])]  # type: ignore[misc]
@@ -109,7 +106,7 @@ def _is_number(cell: Any) -> bool:
 
 
 def as_float(value: Any) -> float | None:
-    """A figure as a float; None for what is none and for what no float can hold."""
+    """A figure as a float; None if it is missing or if no float can hold it."""
     try:
         return None if value is None else float(value)
     except OverflowError:
@@ -262,11 +259,9 @@ def write_parquet(
     samples: Iterable[MachineSample],
     tables: Callable[[], tuple[Run | None, Iterable[AnyTable]]],
 ) -> None:
-    """Write `folder`, which must not exist, whole or not at all: first the samples, a portion at a
-    time, then the tables, which are asked for once the samples were read.
-
-    Rows of samples are those of `sample_rows`; missing is null. Raises ExportError.
-    """
+    """Writes `folder`, which must not exist yet, completely or not at all: first the samples, a
+    portion at a time, then the tables, which are asked for once the samples were read. Rows of
+    samples are as `sample_rows` yields them; missing is null. Raises ExportError."""
     import pyarrow as arrow
     from pyarrow import parquet
 

@@ -37,12 +37,12 @@ LEAST_SHARE = 0.1
 """Causes with less of the time than this percentage in every run are not in the table."""
 
 KERNEL_ROWS = 40
-"""Kernels in a table for people, those that changed most first."""
+"""The most kernels in a table for people; the kernels that changed the most come first."""
 
 
 def comparison_tables(comparison: Comparison) -> list[AnyTable]:
-    """Runs, then steps, causes, metrics, devices, phases and kernels with differences, then what is
-    not in all."""
+    """The comparison as tables: the runs; then steps, causes, metrics, devices, phases and kernels
+    with their differences; then what not all runs have."""
     tables = [_runs(comparison)]
     tables += [_table(comparison, kind) for kind in TITLES]
     tables.append(_unmatched(comparison))

@@ -131,7 +131,8 @@ def _is_real(value: float | None) -> bool:
 
 
 IDLE = " class='idle'"
-"""Of the bars of idle time: hatched, to be told from busy time without colors too."""
+"""The style of the bars of idle time: hatched, so that they differ from busy time without colors,
+too."""
 
 
 def _kind(leaf: Leaf) -> str:

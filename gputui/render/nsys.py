@@ -1,9 +1,7 @@
-"""A run as SQLite in nsys's export schema, for tools made for nsys.
-
-The columns are those of `nsys export --type sqlite`, schema 3.28; those not captured are NULL, or 0
-where nsys has NOT NULL. Times are relative to the session's start, as in nsys. Calls have the names
-`nsys stats` prints.
-"""
+"""A run as SQLite in nsys's export schema, for tools made for nsys. The columns are those of `nsys
+export --type sqlite`, schema 3.28. A column that was not captured is NULL, or 0 if nsys has NOT
+NULL. Times are relative to the session's start, as in nsys. Calls have the names that `nsys stats`
+prints."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ class Exported:
         ]
 
     def figures_of(self, record: object, labels: Labels = ()) -> Found:
-        """Those of `record` that are not None, under `labels` and their own distinguishing ones."""
+        """The metrics of `record` that are not None, with `labels` and the labels that distinguish
+        them."""
         for more, read, families in self._alike:
             yield (
                 labels + more,
@@ -179,7 +180,8 @@ _COPIED = counter("phase_memcpy_bytes", "Bytes it copied")
 
 
 def figures(session: Session, phases: Iterable[PhaseRow]) -> Found:
-    """Everything the session knows now; `phases` are those of its newest run."""
+    """The metrics of everything that the session knows now; `phases` are those of its newest
+    run."""
     yield from _host(session)
     for _, gpu in sorted(session.gpus.items()):
         yield from _gpu(gpu)
@@ -268,7 +270,7 @@ def _run(run: Run) -> Found:
 
 
 def _causes(analysis: Analysis) -> Found:
-    """Every leaf of the time tree of each GPU, also those without time: a series must not end."""
+    """Every leaf of the time tree of each GPU, also leaves without time: a series must not end."""
     run = analysis.run
     for gpu in sorted({time.device for time in run.leaf_times.values()}):
         tree = analysis.tree_of_gpu(gpu)
@@ -334,8 +336,8 @@ _LEFT_OUT = gauge("scrape_left_out_series", "Series of this scrape that its limi
 
 
 def prometheus_text(session: Session, most: int = MOST_SERIES) -> str:
-    """Everything the session knows now, at most `most` series of it and one that says how many
-    are missing."""
+    """The metrics of everything that the session knows now, but at most `most` series, and then one
+    that says how many are missing."""
     run = session.run
     ranges = len(run.ranges) if run is not None else 0
     adds_up = ranges <= MOST_RANGES
@@ -488,5 +490,5 @@ class _Points:
 
 @functools.lru_cache(maxsize=STAMPS)
 def _stamp(time_ns: int) -> str:
-    """The timestamp at the end of a line; every series has the same ones."""
+    """The timestamp at the end of a line; all series have the same timestamps."""
     return f" {time_ns // 10**9}.{time_ns % 10**9:09d}\n"

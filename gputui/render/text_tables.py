@@ -20,7 +20,7 @@ a log, or of a pager, could not be read. CSV and JSON have them whole."""
 
 
 LONGEST_PATH = 4096
-"""Of a file (Linux's PATH_MAX)."""
+"""The longest path of a file (Linux's PATH_MAX)."""
 
 DEEPEST = 40
 """Blanks before a name at most, in a table for people: twenty levels."""
@@ -31,7 +31,7 @@ MOST_ROWS = 1000
 
 
 def shortened(table: AnyTable) -> tuple[AnyTable, str]:
-    """A table as a summary shows it, and what is left out, in a line: a program with thousands of
+    """A table as a summary shows it, with a line for what is left out: a program with thousands of
     names must not push the rest out of sight."""
     left_out = len(table.rows) - MOST_ROWS
     if left_out <= 0:
@@ -51,7 +51,7 @@ def to_csv(table: AnyTable) -> str:
 
 
 def write_csv(columns: Sequence[AnyColumn], rows: Iterable[Sequence[Cell]], out: TextIO) -> None:
-    """The same for rows of which there are too many for a table."""
+    """Writes rows as CSV as `to_csv` does, for rows that are too many for a table."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([_unformula(column.header) for column in columns])
     # Numbers without decimals are written as they are; for each cell to be looked at took a third

@@ -44,7 +44,7 @@ from gputui.store.trace import (
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A run with its raw records. `name` is what it was opened as."""
+    """A run with its raw records. `name` is the name under which it was opened."""
 
     name: str
     session: Session
@@ -423,10 +423,8 @@ _NAMED = {
 
 
 def write_job_trace(job: JobRecording, writer: TraceWriter, folder: Path) -> int:
-    """Write the records of all members, whose events have been read; how many had been dropped.
-
-    `folder` is for what is unpacked. Raises JournalError where one has no trace.
-    """
+    """Writes the records of all members, whose events have been read; returns how many records had
+    been dropped. `folder` is for unpacked files. Raises JournalError if a member has no trace."""
     dropped = 0
     for place, (member, numbers) in enumerate(zip(job.members, job.numbers, strict=True)):
         reader = trace_of(member.path, folder / f"member-{place}", writer.limit_bytes)

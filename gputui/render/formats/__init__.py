@@ -1,8 +1,9 @@
-"""The formats a run can be written in; those there are, in `declared`.
+"""The formats in which a run can be written; gputui's own are in `declared`.
 
-A module of this package declares formats in FORMATS. That is all it takes to add one: `gputui
-export --format`, its help and the screen's dialog read the declarations. Modules are imported to be
-listed, so they import what writes only when it is used."""
+Any module of this package may declare formats in FORMATS, and that is all it takes to add one:
+`gputui export --format`, its help and the screen's dialog read the declarations. Modules are
+imported to be listed, so they import heavy modules only when a format is used.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What is worked out of a run once: the rules, documents and screens all read it here.
+"""A run as rules, documents and screens read it: everything that is computed of it, each figure
+once.
 
-An analysis is of its session as it is at one moment. Whoever folds further events into the session
-makes a new one (the screen one a revision of its model): none is changed, so none can be stale.
+An analysis is of its session as that is at one moment. When further events have been folded into
+the session, a new analysis is made (the screen makes one for each revision of its model). None is
+changed, so none can be stale.
 """
 
 from __future__ import annotations
@@ -25,18 +27,20 @@ from gputui.state import Readings, Run, Session
 
 
 class MachineAnalysis:
-    """What rules about the machine read, where a run went on (its `readings`) or where none did."""
+    """What rules about the machine read: the session, and readings of the machine, which are those
+    of a run (its `readings`) or of the time without one."""
 
     def __init__(self, session: Session, readings: Readings | None = None) -> None:
         self.session = session
         self.readings = session.readings if readings is None else readings
         self.results: dict[Callable[..., object], Any] = {}
-        """Of functions that are `computed_once`."""
+        """The results of functions that are `computed_once`."""
 
 
 class Analysis(MachineAnalysis):
-    """What rules about a run read: its time trees, ranks and sums, each computed when it is first
-    asked for. `verdict`, `findings` and `conclusion` are functions of it, computed once too."""
+    """What rules about a run read: its time trees, ranks and sums. Each is computed when it is
+    first asked for. `verdict`, `findings` and `conclusion` are functions of an analysis, and are
+    computed once, too."""
 
     def __init__(self, session: Session, run: Run) -> None:
         super().__init__(session, run.readings)
@@ -50,18 +54,19 @@ class Analysis(MachineAnalysis):
 
     @cached_property
     def devices(self) -> dict[int, DeviceDelta]:
-        """What all processes did to each GPU, by the machine's index."""
+        """What all processes together did on each GPU, by the machine's index."""
         return self.run.devices
 
     @cached_property
     def facts(self) -> GpuFacts | None:
-        """What the run's first GPU is: those of a run are alike; None where it was not read."""
+        """The facts of the run's first GPU; the GPUs of a run are taken to be alike. None if they
+        were not read."""
         gpus = self.session.gpus
         return next((gpus[index].facts for index in sorted(self.devices) if index in gpus), None)
 
     @cached_property
     def matched(self) -> dict[int, Matched]:
-        """What matched collectives say of each process."""
+        """What the matched collectives show of each process."""
         return matched(self.run)
 
     @cached_property
@@ -71,37 +76,40 @@ class Analysis(MachineAnalysis):
 
     @cached_property
     def tree(self) -> TimeTree | None:
-        """Where the run's time went; None where no operation was captured."""
+        """The time tree of the run: its steady steps, on all GPUs; None if no operation was
+        captured."""
         return tree_of(self.run, self.device_trees)
 
     def tree_of_gpu(self, gpu: int) -> TimeTree | None:
-        """The same for one GPU."""
+        """The time tree of one GPU; None if no operation was captured on it."""
         return tree_of(self.run, self.device_trees, gpu)
 
     @cached_property
     def kernel_sums(self) -> Mapping[int, tuple[int, int]]:
-        """How often each kernel ran and its time in ns, by its number."""
+        """For each kernel, by its number: how often it ran, and its time in ns. Both are sums of
+        the whole run."""
         return kernel_sums(self.run)
 
     @cached_property
     def ranks(self) -> list[RankTime]:
-        """Each rank and device, the latest first."""
+        """The time of each rank and device, the latest rank first."""
         return rank_times(self.run, self.device_trees, self.matched)
 
     @cached_property
     def lateness(self) -> Lateness | None:
-        """Which rank is late; None where nobody is, or where it cannot be told who."""
+        """The rank that is late; None if none is, or if it is not clear which."""
         return lateness_of(self.ranks, self.matched)
 
     @cached_property
     def all_steps(self) -> int:
-        """Steps of the whole run, steady or not, of every device: those that the program marks
-        where what was recognized is something else."""
+        """The number of steps of the whole run, on every device, steady or not: those that the
+        program marks, if the recognized steps are something else."""
         marked = sum(tree.steps for tree in self.device_trees.values() if tree.marked_by)
         return marked or all_steps(self.run)
 
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
-        """The program's lines, the most frequent one first: see `line_shares`."""
+        """The program's lines that samples saw, the most frequent first (see `line_shares`); with
+        `leaf`, only those seen under that leaf."""
         if leaf not in self._lines:
             self._lines[leaf] = line_shares(self.run, leaf=leaf)
         return self._lines[leaf]
@@ -112,7 +120,7 @@ Result = TypeVar("Result")
 
 
 def computed_once(compute: Callable[[A], Result]) -> Callable[[A], Result]:
-    """Keeps the result of a function of an analysis with the analysis."""
+    """Decorator: keeps the result of a function of an analysis with the analysis."""
 
     @wraps(compute)
     def result_of(analysis: A) -> Result:
@@ -126,7 +134,7 @@ def computed_once(compute: Callable[[A], Result]) -> Callable[[A], Result]:
 
 @dataclass(frozen=True, slots=True)
 class RunRule:
-    """A rule about a run. `order` is its place among the findings."""
+    """A rule about a run. `order` is the place of its findings among all, lowest first."""
 
     order: int
     find: Callable[[Analysis], Iterable[Finding]]
@@ -134,7 +142,7 @@ class RunRule:
 
 @dataclass(frozen=True, slots=True)
 class MachineRule:
-    """A rule about readings of the machine, which needs no run."""
+    """A rule about readings of the machine, which needs no run. `order` is as in RunRule."""
 
     order: int
     find: Callable[[MachineAnalysis], Iterable[Finding]]

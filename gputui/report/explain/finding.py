@@ -62,39 +62,43 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice
 
 
 class Finding(FindingDocument, frozen=True, kw_only=True):
-    """Something that costs time, or that a person must know, and what to try; beside its document
-    what decides its place among others, and where a screen shows it.
+    """Something that costs time, or that a person must know, with what to try. Beside the document
+    it has what decides its place among other findings, and where a screen shows it.
 
-    `word` is what a screen says of it in a few words, `sentence` has the figure. `recoverable` is
-    the share of the time, 0 to 1, that a usual cure of such a cause frees: it decides whether the
-    cause speaks, and which comes first. What this program gains is in `gains`.
+    `word` is what a screen says of it in a few words; `sentence` has the figure. `recoverable` is
+    the share of the time, 0 to 1, that a usual cure of such a cause saves: it decides whether the
+    cause is worth a finding, and which finding comes first. `gains` are what this program would
+    gain.
     """
 
     recoverable: float = 0.0
     modelled: tuple[Gain, ...] = ()
     """The gains as their model has them, before `calibrated` widens them."""
     model: str = ""
-    """Which of several models of a cause says the gains; empty where it has one."""
+    """Which of several models of the cause the gains are from; empty if the cause has one model."""
     place: str = ""
-    """The line of the program that it is at, as a rule."""
+    """The line of the program where the cause is, as a rule."""
     kernel: str = ""
-    """Of several kernels that it is about, the one that takes longest."""
+    """The kernel that takes the longest, if the finding is about several."""
     covers: tuple[str, ...] = ()
-    """The leaves that it is about besides its cause: share, time and gain are of them together."""
+    """The leaves that the finding is about besides its cause: share, time and gain are of all of
+    them together."""
     view: str = ""
-    """The name of the screen's view that shows what it is about; empty where none does."""
+    """The name of the screen's view that shows what the finding is about; empty if none does."""
     leads: bool = False
-    """Whether a fact is the answer where no leaf is."""
+    """Whether the finding is the answer where no leaf is worth one."""
     urgent: bool = False
-    """Whether the run will soon end for it: it comes before what only takes time."""
+    """Whether the run will soon end for this cause: the finding then comes before all that only
+    take time."""
     is_timed: bool = False
-    """Whether calls of its own say what it takes at least, and no samples: of two that save about
-    as much it comes first."""
+    """Whether the time is known at least from calls of the cause's own, and not from samples: of
+    two findings that save about as much, such a one comes first."""
     ends_run: bool = False
-    """Whether the run did not go on for it: then it is the answer, whatever leaves there are."""
+    """Whether the run ended for this cause: then the finding is the answer, whatever leaves there
+    are."""
     explains: tuple[str, ...] = ()
-    """Causes of other findings that follow from this one: they no longer lead, and where one of
-    them is urgent this one is."""
+    """Causes of other findings that follow from this one. They no longer lead beside it; if one of
+    them is urgent, this finding is."""
 
     @property
     def headline(self) -> str:
@@ -110,7 +114,7 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> str:
-        """Where it is, as a sentence; empty where that is not known."""
+        """Where the cause is, as a sentence; empty if that is not known."""
         return f"Mostly at {self.place}." if self.place else ""
 
     @property
