@@ -148,7 +148,7 @@ training step that logs its loss has one in hundreds."""
 
 
 def all_steps(run: Run) -> int:
-    """Of every loop and device, steady or not."""
+    """The number of steps of every loop and device, steady or not."""
     return sum(sums.steps for sums in run.loops.values())
 
 
@@ -199,7 +199,7 @@ it launches kernels."""
 
 
 def reading_share(run: Run, process: int) -> float:
-    """Of the time between launches, what goes into reading values back, by the calls for it."""
+    """Which share of the time between launches is reading values back, by the calls that do so."""
     waits = copies = whole = 0
     for call in run.api.values():
         if call.process == process:
@@ -238,7 +238,8 @@ def shares_with_itself(run: Run) -> bool:
 
 
 def _stretched(run: Run, process: int, device: int) -> float:
-    """Share of its kernels' time by which they are longer than the same kernels can be."""
+    """By which share of its kernels' time a process's kernels are longer than the same kernels can
+    be."""
     stretched = run.stretches.get((process, device))
     return (
         stretched.stretched_ns / stretched.compared_ns
@@ -248,15 +249,16 @@ def _stretched(run: Run, process: int, device: int) -> float:
 
 
 def used_by_strangers(run: Run, device: int) -> float:
-    """Of the device, by processes that are not the run's, as the driver counts. Where it does not
-    name the run's own process, others cannot be told from it (containers)."""
+    """Which share of the device's time processes used that are not the run's, as the driver counts
+    it. If the driver does not name the run's own process, the others cannot be distinguished from
+    it (containers)."""
     sharing = run.readings.sharing.get(device)
     return sharing.share if sharing is not None else 0.0
 
 
 def _used_by_siblings(run: Run, process: int, device: int) -> float:
-    """Of the device, by processes of the run with work of their own: ranks of one job work
-    together."""
+    """Which share of the device's time other processes of the run used that have work of their own;
+    ranks of one job work together, and do not count."""
     ranks = ranks_of(run)
     if process in ranks:
         return 0.0
@@ -299,7 +301,7 @@ SAME_SPAN = 0.9
 
 
 def is_marked(loop: LoopDelta) -> bool:
-    """Whether the program said itself where the turns of a loop begin."""
+    """Whether the program itself marked where the turns of a loop begin."""
     return loop.source not in (None, "repetition")
 
 
@@ -466,16 +468,18 @@ class Part(NamedTuple):
     process: int
     gpu: int
     leaves: dict[Leaf, int]
-    """Of the device's time: those of all its processes add up to its wall time."""
+    """The device's time by leaf, as far as it is this process's: the times of all processes of a
+    device add up to its wall time."""
 
     @property
     def busy_ns(self) -> int:
-        """Time in which the process ran something, or half of it where another did too."""
+        """The time in which the process ran something; time in which another process ran something,
+        too, counts half."""
         return sum(ns for leaf, ns in self.leaves.items() if not LEAVES[leaf].is_idle)
 
     @property
     def idle_ns(self) -> int:
-        """Time in which nobody ran anything, as far as it is this process's to end."""
+        """The time in which nobody ran anything, as far as this process had to end it."""
         return idle_sum(self.leaves)
 
 

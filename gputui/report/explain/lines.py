@@ -33,8 +33,8 @@ LEAST_RECOMPUTED = 3
 
 
 class LikeliestLine(NamedTuple):
-    """A line, and in how many of all samples the program was there; the library's function that it
-    called in most of those, empty where there is none."""
+    """A line of the program: in how many of all samples the program was there, and the library's
+    function that it called in most of them, empty if there is none."""
 
     file: str
     number: int
@@ -58,8 +58,8 @@ class LikeliestLine(NamedTuple):
 def likeliest_line(
     run: Run, process: int | None = None, leaf: Leaf | None = None
 ) -> LikeliestLine | None:
-    """Where a run, or one process of it, was most often; None where too little was seen. With a
-    `leaf`, of the readings whose frames speak of it, or where none do, of those that are silent."""
+    """The line at which a run, or one of its processes, was most often; None if too little was
+    seen. With `leaf`, see `line_shares`."""
     return next(iter(line_shares(run, process, leaf)), None)
 
 
@@ -73,15 +73,16 @@ AT_A_LINE = (
     Leaf.HOST, Leaf.INPUT, Leaf.WAIT, Leaf.SCHEDULER, Leaf.COMPILE, Leaf.RANK,
     Leaf.SYNC, Leaf.ALLOCATION, Leaf.COPY_PAGEABLE, Leaf.LAUNCH,
 )  # fmt: skip
-"""Leaves of which lines are read."""
+"""The leaves for which lines are read."""
 
 
 def line_shares(
     run: Run, process: int | None = None, leaf: Leaf | None = None
 ) -> list[LikeliestLine]:
-    """Where a run, or one process of it, was, the most frequent line first; none where too little
-    was seen. Where it waits for the GPU or allocates is asked for by these leaves only; for
-    LAUNCH it is where it was when it launched."""
+    """The lines at which a run, or one of its processes, was, the most frequent first; none if too
+    little was seen. With `leaf`, only samples whose frames indicate that leaf count or, if no
+    frames do, samples whose frames indicate nothing. Lines in calls that wait or allocate are given
+    for those leaves only; for LAUNCH they are the lines that launched."""
     # Several processes run one program: a line of theirs is the same.
     counts = Counter[_Line | None]()
     calls = defaultdict[_Line | None, Counter[_Line | None]](Counter)
@@ -180,7 +181,8 @@ class CalledLine(NamedTuple):
     calls: int
     tensor_bytes: int
     shape: str
-    """Of a late tensor that it was called for: shape, type and place; empty where that is none."""
+    """Shape, type and device of one of the newest tensors that the line was called with; empty if
+    there was none."""
 
     @property
     def is_of_gpu(self) -> bool:
@@ -205,7 +207,8 @@ class CalledLine(NamedTuple):
 
 
 def called_lines(run: Run, calls: Container[str]) -> list[CalledLine]:
-    """The lines that make some calls (LineCalls), those for most bytes first, then most often."""
+    """The lines that make some calls (LineCalls): those for the most bytes first, then the most
+    frequent."""
     sums: dict[tuple[_Line, str], tuple[int, int, str]] = {}
     for seen in run.line_calls.values():
         line = _defined(run, seen.process, seen.line)

@@ -126,26 +126,27 @@ class Matched(NamedTuple):
 
     @property
     def waited_share(self) -> float:
-        """Of the time, waiting for another rank with nothing else to do."""
+        """The share of the time in which the process waited for another rank and had nothing else
+        to do."""
         return self.exposed * self.waited_ns / self.window_ns if self.window_ns else 0.0
 
     @property
     def waited_again_share(self) -> float:
-        """The same without its longest wait, which may have been for something that happened
-        once; 0 where most of the rest was in few collectives."""
+        """That share without the longest wait, which may have been for a single event; 0 if most of
+        the rest was in few collectives."""
         again_ns = self.waited_ns - self.longest_ns
         if not self.window_ns or self._is_in_few(again_ns):
             return 0.0
         return self.exposed * again_ns / self.window_ns
 
     def _is_in_few(self, again_ns: int) -> bool:
-        """Whether so much waiting was in few collectives: n equal waits w have (Σw)²/Σw² = n."""
+        """Whether this waiting was in few collectives: n equal waits w have (Σw)²/Σw² = n."""
         squares = self.wait_us2 - (self.longest_ns // 1000) ** 2
         return (again_ns / 1e3) ** 2 < FEWEST_WAITS * squares
 
     @property
     def blamed_share(self) -> float:
-        """Of the time, what its coming last cost."""
+        """The share of the time that the process cost the others by coming last."""
         return self.exposed * self.blame_ns / self.window_ns if self.window_ns else 0.0
 
 

@@ -67,13 +67,13 @@ class LoopSteps(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimeTree:
-    """The scope of a run, and its time by leaf.
+    """Where the time of a run, or of a part of it (its scope), went: the time by leaf.
 
-    `wall_ns` is that of all devices together and what every share is of. Without steps the scope
-    is all time since the first kernel. `beside_ns` is what is not in the scope.
+    `wall_ns` is the wall time of all devices together; every share is a share of it. Without steps
+    the scope is all time since the first kernel. `beside_ns` is time outside the scope.
 
     `steps`, `operations` and `slow_steps` are sums over devices and processes, as `wall_ns` is.
-    What a user counts are `program_steps`, which the ranks of a job take together.
+    `program_steps` is what a user counts: a step that all ranks of a job take together is one.
     """
 
     wall_ns: int
@@ -90,38 +90,40 @@ class TimeTree:
     beside_ns: dict[Scope, int] = field(default_factory=dict)
     pauses: int = 0
     paused: dict[Leaf, int] = field(default_factory=dict)
-    """Time in the pauses of the loop, by leaf: in no share, but where `with_pauses`."""
+    """Time in the pauses of the loop, by leaf. It is in no share, unless `with_pauses`."""
     with_pauses: bool = False
     turns: int = 0
-    """All that the program marks as steps, warm-up, evaluation and pauses too, and `turns_ns` their
-    time; 0 where it marks none."""
+    """The number of all turns that the program marks as steps, including warm-up, evaluation and
+    pauses, and `turns_ns` their time; 0 if it marks none."""
     turns_ns: int = 0
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
-    """The steps of the main loop in order, of each device."""
+    """The steps of the main loop in order, in blocks, for each device."""
     moves: tuple[Moved, ...] = ()
-    """What of the leaves the capture counted under another one, and why it was moved."""
+    """The times that the capture counted under another leaf, with the reason why each was moved."""
     program_steps: int = 0
-    """Steps of the program: those of one rank, for ranks take each step together, and of one of a
-    process's devices. Processes that are no ranks have steps of their own: these are added."""
+    """The number of the program's steps: those of one rank, since the ranks take each step
+    together, and of one of a process's devices. Processes that are no ranks have steps of their
+    own, which are added."""
     steps_by_place: Mapping[Place, LoopSteps] = field(default_factory=dict)
     apart: Mapping[int, LoopSteps] = field(default_factory=dict)
-    """Ranks whose loop is not the one that most ranks run, so that nothing of theirs is in here:
-    their steps are others."""
+    """Ranks whose loop is not the one that most ranks run. They take other steps, and are in none
+    of the figures here."""
     marked_by: str = ""
-    """What marks the steps, where those that were recognized are something else: the leaves are
-    then those of the time around the marks, in proportion."""
+    """What marks the steps, if the recognized steps are something else. The leaves then divide the
+    steps' time in the proportions of the time around the marks."""
     is_marked: bool = False
-    """Whether the program says where each step begins: a pause is then a step that took long."""
+    """Whether the program marks where each step begins: a pause is then a step that took long."""
     of_processes: float = 1.0
-    """The devices' time over that of all processes on them, which is more where several share
-    one."""
+    """The time of the devices over the time of all processes on them, which is larger if several
+    processes share a device."""
     benchmark_rows: int = 0
-    """Rows of a benchmark that the steps are of (`benchmark_rows`), 0 without such: each does
-    other work, so that no step is slow beside another's, and what lies between rows is no pause."""
+    """The number of rows of the benchmark whose rows the steps are (`benchmark_rows`), 0 if they
+    are none. Each row does other work: no step is slow compared with another row's, and the time
+    between rows is no pause."""
 
     @property
     def step_mean(self) -> Mean:
-        """The length of a step, and how sure that is."""
+        """The mean length of a step, with its error."""
         times = [[(block.steps, float(block.ns)) for block in blocks] for blocks in self.blocks]
         mean = self._mean(self.step_mean_ns, times)
         if mean.error is None and len(self.newest) >= 2 * FEWEST_BLOCKS:
@@ -132,7 +134,8 @@ class TimeTree:
         return mean
 
     def leaf_mean(self, leaf: Leaf) -> Mean | None:
-        """Time under a leaf as ns a step of one device; None without steps."""
+        """The time under a leaf in ns for each step of one device, with its error; None without
+        steps."""
         a_step = self.a_step(self.leaves.get(leaf, 0))
         if a_step is None:
             return None
@@ -146,8 +149,8 @@ class TimeTree:
 
     @staticmethod
     def _mean(amount: float, devices: list[list[tuple[int, float]]]) -> Mean:
-        """With the error of the least certain device: ranks go in step, so that more of them say
-        no more."""
+        """A mean with the error of the least certain device: ranks go in step, so that more of them
+        add no certainty."""
         means = [mean for blocks in devices if blocks and (mean := mean_of_blocks(blocks)).error]
         if not means:
             still = [mean_of_blocks(blocks) for blocks in devices if len(blocks) >= FEWEST_BLOCKS]
@@ -157,16 +160,17 @@ class TimeTree:
 
     @property
     def own_steps(self) -> LoopSteps:
-        """Its steps, where it is the tree of one process on one device."""
+        """The steps of the tree, if it is of one process on one device."""
         return LoopSteps(self.steps, self.operations, self.step_mean_ns)
 
     @property
     def has_steps(self) -> bool:
-        """Whether shares are of steps."""
+        """Whether there are steps, to which the shares then refer."""
         return self.steps > 0
 
     def of_program(self, amount: float) -> float:
-        """What is summed over devices and processes, as their steps are, for `program_steps`."""
+        """For an amount that is summed over devices and processes, as their steps are, the amount
+        for `program_steps`."""
         return amount * self.program_steps / self.steps if self.steps else amount
 
     @property
@@ -186,7 +190,7 @@ class TimeTree:
 
     @property
     def slowed_ns(self) -> float:
-        """What slow steps take longer than usual ones."""
+        """By how much slow steps take longer than usual ones, together."""
         return max(0.0, self.slow_ns - self.slow_steps * (self.step_ns.median or 0.0))
 
     @property
@@ -196,23 +200,23 @@ class TimeTree:
 
     @property
     def step_with_pauses_ns(self) -> float:
-        """Mean length of a step in which the loop's pauses, each a step itself, are shared out."""
+        """The mean length of a step if the pauses of the loop, each a step itself, are divided
+        among the steps."""
         whole_ns = self.wall_ns + (0 if self.with_pauses else sum(self.paused.values()))
         count = self.steps + self.pauses
         return whole_ns / (count * self.of_processes) if count else 0.0
 
     @property
     def turn_mean_ns(self) -> float:
-        """Mean length of all that the program marks as steps, as it is by its own clock; 0 where it
-        marks none."""
+        """The mean length of all turns that the program marks as steps; 0 if it marks none."""
         return self.turns_ns / (self.turns * self.of_processes) if self.turns else 0.0
 
     def share(self, ns: float) -> float:
-        """Of the wall time, 0 to 1."""
+        """The share of a time in the wall time, 0 to 1."""
         return ns / self.wall_ns if self.wall_ns else 0.0
 
     def a_step(self, ns: float) -> float | None:
-        """A time of all devices, as ns a step of one; None without steps."""
+        """A time of all devices, as ns for each step of one device; None without steps."""
         return ns / (self.steps * self.of_processes) if self.steps else None
 
 
@@ -222,7 +226,8 @@ def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
 
 
 def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -> TimeTree | None:
-    """The same from the trees of all devices (`device_trees`)."""
+    """The tree of a run, or of one GPU in it, from the trees of all devices (`device_trees`); None
+    if no operation was captured."""
     apart: dict[int, LoopSteps] = {}
     if gpu is None:
         trees = _in_the_loop(run, trees)
