@@ -28,12 +28,10 @@ _ADDED = """        is_small = records["value"] <= 4096
         devices = places[is_small] >> _DEVICE_SHIFT & 0xFF
         self._small.add(devices, durations[is_small])
 """
-_COLLECTED = """        small = tuple(
+_COLLECTED = """"small_copies": tuple(
             SmallCopies(device, time.count, time)
             for device, time in self._small.take(collection.exact_values)
-        )
-        return {"memory_operations": deltas, "small_copies": small}
-"""
+        ), """
 _KEPT = "    small_copies: FoldedTable[SmallCopies] = {}\n"
 _CHANGED = (
     ("model/events/capture.py", "class CaptureDelta(Event", _PART, ""),
@@ -43,9 +41,9 @@ _CHANGED = (
     ("attribute/operation_sums.py", "        keys = places | _memory_code", _ADDED, ""),
     (
         "attribute/operation_sums.py",
-        '        return {"memory_operations": deltas}\n',
+        '"memory_operations": deltas',
         _COLLECTED,
-        '        return {"memory_operations": deltas}\n',
+        "",
     ),
     ("state/run.py", "from gputui.model.merge", _IMPORT, ""),
     ("state/run.py", "    lines: dict[tuple[int, int], LineDefined]", _KEPT, ""),

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputui.model.leaves import LEAVES, PALETTE
+from gputui.attribute.accounting.host_threads import Doing
+from gputui.model.leaves import LEAVES, PALETTE, Leaf
 from tests.package_copies_for_tests import change, check_copy, copy_package
 
-_NUMBERS = "    MODULE = 29\n    QUANTIZATION = 30\n"
+_NEXT = max(Leaf) + 1
+_NUMBERS = f"    MODULE = {_NEXT}\n    QUANTIZATION = {_NEXT + 1}\n"
 _DECLARED = """    Leaf.QUANTIZATION: LeafMeaning(
         key="busy.quantization",
         label="quantization",
@@ -38,14 +40,17 @@ _CHANGED = (
     (
         "attribute/accounting/host_threads.py",
         "\n\nLEAF_OF_CALL: dict[int, Leaf] = {\n",
-        "    LOADING = 6\n\n\nLEAF_OF_CALL: dict[int, Leaf] = {\n    Doing.LOADING: Leaf.MODULE,\n",
+        f"    LOADING = {max(Doing) + 1}\n\n\n"
+        "LEAF_OF_CALL: dict[int, Leaf] = {\n    Doing.LOADING: Leaf.MODULE,\n",
         "\n\nLEAF_OF_CALL: dict[int, Leaf] = {\n",
     ),
     (
         "attribute/accounting/host_threads.py",
-        "    if is_synchronization(name) or _WAITS.search(name):",
-        '    if "LoadModule" in name:\n        return Doing.LOADING\n',
-        "",
+        "def kind_of_call(",
+        "def kind_of_call(name: str) -> Doing:\n"
+        '    return Doing.LOADING if "LoadModule" in name else known_kind_of_call(name)\n\n\n'
+        "def known_kind_of_call(",
+        "def kind_of_call(",
     ),
 )
 """File, where the new lines stand before, those, and what they replace."""
@@ -101,7 +106,7 @@ bar, _ = hundred_bar(tree, 100)
 assert ("╳" * 40, "cause-sync") in bar, bar
 rows, leaves = cause_rows(tree, 100, 20)
 assert {module, quantization} <= set(leaves)
-assert "| 30 | `busy.quantization` |" in recording_page()
+assert f"| {int(quantization)} | `busy.quantization` |" in recording_page()
 """
 
 
