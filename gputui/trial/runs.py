@@ -48,6 +48,9 @@ class Block(msgspec.Struct, frozen=True):
     ns: Annotated[int, msgspec.Meta(ge=1, le=1 << 53)]
     first: _Count
     """The ordinal of the first `backward` in it."""
+    settled_ns: _Count = 0
+    settled_steps: _Count = 0
+    """What went before it, after a switch."""
 
     @property
     def step_ns(self) -> float:
@@ -107,6 +110,16 @@ class Steps:
             if block.cure == cure:
                 pairs[block.pair][block.on] = block.step_ns
         return [both[False] / both[True] for both in pairs.values() if len(both) == 2]
+
+    def whole(self, cure: str) -> tuple[float, int, float, int]:
+        """Of all blocks of a cure with what went before each: time and steps without it, and with
+        it."""
+        sums = [0.0, 0, 0.0, 0]
+        for block in self.blocks:
+            if block.cure == cure:
+                sums[2 * block.on] += block.ns + block.settled_ns
+                sums[2 * block.on + 1] += block.steps + block.settled_steps
+        return sums[0], int(sums[1]), sums[2], int(sums[3])
 
     def step_times(self, cure: str, on: bool) -> list[float]:
         """The mean times of a step, in ns, of all blocks of a cure."""

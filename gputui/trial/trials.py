@@ -101,12 +101,24 @@ class _Measured:
     way: Way = ""
     why: str = ""
     applies: bool = True
+    whole: tuple[float, int, float, int] = (0.0, 0, 0.0, 0)
+    """Time and steps without it and with it, of all its blocks and what went before each."""
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
     ready_s: float | None = None
     first_step: int = 0
     """The first step that was timed, of its first run."""
+
+    @property
+    def is_seen_in_all(self) -> bool:
+        """Whether all of the time since each switch shows at least half of what its blocks do: what
+        they gain may have been waited for before them."""
+        off_ns, off_steps, on_ns, on_steps = self.whole
+        if self.gain is None or not off_steps or not on_steps or not on_ns:
+            return True
+        ratio = (off_ns / off_steps) / (on_ns / on_steps)
+        return bool(ratio >= self.gain.middle**0.5)
 
     @property
     def is_by_itself(self) -> bool:
@@ -311,6 +323,8 @@ class Trials:
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.ratios = before[name] + steps.ratios(name)
+            sums = steps.whole(name)
+            each.whole = tuple(map(sum, zip(each.whole, sums, strict=True)))  # type: ignore[assignment]
             each.off_ns += steps.step_times(name, False)
             each.on_ns += steps.step_times(name, True)
             each.gain = gain_of_pairs(each.ratios, len(group))
@@ -550,8 +564,9 @@ class Trials:
         if gain is None or each.failed:
             return "nothing" if show_nothing(each.ratios) and not each.failed else "not tried"
         if each.candidate.cure.result == BOUND:
-            return "bound" if gain.is_claimed else _undecided(gain)
-        if gain.is_claimed:
+            is_proven = gain.is_claimed and each.is_seen_in_all
+            return "bound" if is_proven else _undecided(gain)
+        if gain.is_claimed and each.is_seen_in_all:
             return "another result" if each.same.kind == "other" else "gain"
         return _undecided(gain)
 

@@ -14,7 +14,8 @@ by gputui.trial.runs:
     {"site": name, "source": source, "steps": of a block, "first": losses before it,
      "is_fork": bool}                                                   first
     {"switch": cure}                                                    when one goes on
-    {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal}    a block
+    {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal,
+     "settled_ns": time, "settled_steps": n}         a block, and what went before it after a switch
     {"losses": [ordinal of the first, values]}                          what backward was called of
     {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
@@ -52,6 +53,14 @@ MOST_BYTES = 8 << 20
 MOST_SITES = 256
 MOST_STEPS = 2000
 """Of a block."""
+MOST_ENDS = 2000
+LONG, PAUSED = 4.0, 0.2
+"""How many times as long as most a step is that counts as a pause, and their part of the time."""
+OVER_PAUSES, MOST_BLOCK_S = 4.0, 6.0
+"""A block of whole stretches from pause to pause is about so many times as long as others, and so
+long at most: blocks of one stretch of eight steps had ratios within 2 %, those of two steps 30, 1
+and 1/30."""
+WARM_ENDS = 4
 MOST_LOSSES = 20_000
 MOST_OUTPUTS = 256
 AHEAD = 4
@@ -78,11 +87,25 @@ class Plan:
 class StepSite:
     """A place that marks steps."""
 
-    __slots__ = ("count", "first_ns", "name", "order", "source")
+    __slots__ = ("count", "ends_ns", "first_ns", "name", "order", "source")
 
     def __init__(self, source: str, name: str, order: int) -> None:
         self.source, self.name, self.order = source, name, order
         self.count, self.first_ns = 0, 0
+        self.ends_ns: list[int] = []
+        """In the warm-up, at most MOST_ENDS."""
+
+    @property
+    def steps_a_pause(self) -> int:
+        """After how many steps one takes much longer than most do, where that is a good part of
+        the time: a loader's batches come in bursts, or the program saves. 0 where it is not."""
+        ends = self.ends_ns[WARM_ENDS:]
+        took_ns = [ends[n + 1] - ends[n] for n in range(len(ends) - 1)]
+        usual_ns = sorted(took_ns)[len(took_ns) // 2] if took_ns else 0
+        pauses = [ns for ns in took_ns if ns > LONG * usual_ns]
+        if len(pauses) < 2 or sum(pauses) < PAUSED * sum(took_ns):
+            return 0
+        return math.ceil(len(took_ns) / len(pauses))
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -287,6 +310,8 @@ class TrialInProgram:
         self._file: int | None = None
         self._blocks: Iterator[_Block] = iter(())
         self._block: _Block | None = None
+        self._settled = (0, 0)
+        """Steps before this block, after a switch, and their time."""
         self._until = 0
         self._began_ns = 0
         self._first = 0
@@ -408,6 +433,8 @@ class TrialInProgram:
         """Chooses what counts, once there was enough of it."""
         now_ns = time.perf_counter_ns()
         site.first_ns = site.first_ns or now_ns
+        if len(site.ends_ns) < MOST_ENDS:
+            site.ends_ns.append(now_ns)
         if self._start is None and self._follows:
             self._start = self._read("trial-start")
             if self._start is None:
@@ -415,7 +442,7 @@ class TrialInProgram:
         if self._start is not None:
             # Said by rank 0: the same site, from the same step on.
             if site.name == self._start["site"] and site.count >= self._start["from"]:
-                self._begin(site, int(self._start["steps"]))
+                self._begin(site, int(self._start["steps"]), int(self._start["apart"]))
             return
         enough = [each for each in self._sites if each.count > self._plan.warm_steps]
         if not enough or now_ns - min(each.first_ns for each in enough) < self._plan.warm_s * 1e9:
@@ -424,16 +451,24 @@ class TrialInProgram:
         if best is not site:
             return
         step_ns = (now_ns - site.first_ns) / (site.count - 1)
+        apart = site.steps_a_pause
         steps = max(1, min(MOST_STEPS, round(self._plan.block_s * 1e9 / step_ns)))
+        stretch_s = apart * step_ns / 1e9
+        if 0.0 < stretch_s < MOST_BLOCK_S:
+            steps = (
+                max(steps // apart, 1, round(OVER_PAUSES * self._plan.block_s / stretch_s)) * apart
+            )
         if self._leads:
-            self._start = {"site": site.name, "from": site.count + AHEAD, "steps": steps}
+            self._start = {
+                "site": site.name, "from": site.count + AHEAD, "steps": steps, "apart": apart
+            }  # fmt: skip
             self._write_whole("trial-start", self._start)
             return
-        self._begin(site, steps)
+        self._begin(site, steps, apart)
 
-    def _begin(self, site: StepSite, steps: int) -> None:
+    def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
-        self._blocks = self._schedule(steps)
+        self._blocks = self._schedule(steps, apart)
         self._read_losses()
         self._read_outputs()
         if self._cures is not None:
@@ -453,7 +488,10 @@ class TrialInProgram:
 
     # --- blocks
 
-    def _schedule(self, steps: int) -> Iterator[_Block]:
+    def _schedule(self, steps: int, apart: int) -> Iterator[_Block]:
+        """Blocks of so many steps. Those with a cure and those without have all settled alike; and
+        where there are pauses, each pair begins anywhere between two of them: or blocks without it
+        might have the pauses that those with it have not."""
         settles = max(1, steps // 2)
         active = [cure for cure in self._plan.cures if cure not in self._failed]
         if not active:
@@ -462,7 +500,6 @@ class TrialInProgram:
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
-        on = ""  # the cure that is
         pair = 0
         while active and pair < self._plan.most_pairs:
             turn = list(active)
@@ -470,10 +507,10 @@ class TrialInProgram:
             for cure in turn:
                 order = [False, True]
                 self._random.shuffle(order)
+                if apart:
+                    yield _Block(None, cure, order[0], 1 + self._random.randrange(apart))
                 for wanted in order:
-                    if (on == cure) != wanted or on not in ("", cure):
-                        yield _Block(None, cure, wanted, settles)
-                        on = cure if wanted else ""
+                    yield _Block(None, cure, wanted, settles)
                     yield _Block(pair, cure, wanted, steps)
                 pair += 1
             still = self._active(pair)
@@ -496,10 +533,15 @@ class TrialInProgram:
         self._wait_for_gpu()
         now_ns = time.perf_counter_ns()
         if block is not None and block.pair is not None:
+            settled_steps, settled_ns = self._settled
             self._say(
                 {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
-                 "ns": now_ns - self._began_ns, "first": self._first}
+                 "ns": now_ns - self._began_ns, "first": self._first,
+                 "settled_steps": settled_steps, "settled_ns": settled_ns}
             )  # fmt: skip
+        self._settled = (0, 0)
+        if block is not None and block.pair is None:
+            self._settled = block.steps, now_ns - self._began_ns
         self._read_losses()
         self._next_block()
 
