@@ -45,8 +45,8 @@ class TraceSampling(msgspec.Struct, frozen=True):
 
 
 def within_cost(percent: float, step: str | None = None) -> TraceSampling | None:
-    """Windows of tracing that cost at most so much of the program's time; None where that is all
-    the same (100 % and more): then all is traced."""
+    """Windows of tracing that cost at most this much of the program's time; None if the cost does
+    not matter (100 % and more), so that everything is traced."""
     if percent >= 100:
         return None
     period = max(FIRST_EXCESS_NS * 100 / percent, 2 * WINDOW_NS)
@@ -97,5 +97,5 @@ class CaptureOptions(msgspec.Struct, frozen=True):
     capture_range: CaptureRange | None = None
     """None captures the whole program. With one there is no sampling."""
     says_when: bool = False
-    """Whether the user decided what is traced when; else a process that is attached to is traced
-    within ATTACH_COST_PERCENT."""
+    """Whether the user decided what is traced, and when. If not, a process that is attached to is
+    traced within ATTACH_COST_PERCENT."""

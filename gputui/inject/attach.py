@@ -91,9 +91,8 @@ def _word(pid: int) -> Word | None:
 
 
 def _run_injector(pid: int, what: str) -> None:
-    """Have the injector hand library `what` to process `pid`, or, as "close:N", close its file
-    N. Raises AttachError with what the injector said.
-    """
+    """Lets the injector hand the library `what` to process `pid` or, as "close:N", close its file
+    N. Raises AttachError with the injector's message."""
     words = [str(INJECTOR.path), str(pid), what]
     # Of glibc's it is known where its locks lie: a thread that waits in a futex can be judged then.
     if has_glibc_malloc(pid):

@@ -46,7 +46,7 @@ class Library(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where it is once built."""
+        """The path of the built library."""
         return self.folder / (self.stem if self.is_program else f"lib{self.stem}.so")
 
     @property
@@ -98,9 +98,8 @@ NO_LIBRARY = "GPUTUI_NO_LIBRARY"
 
 @functools.cache
 def sources_mark() -> str:
-    """The mark contained in libraries built from the current sources, the same in all: they share
-    the layout of a ring.
-    """
+    """The mark that libraries built from the current sources contain. All libraries have the same,
+    since they share the layout of a ring."""
     digest = hashlib.sha256()
     for path in sorted(HOOK.glob("*.py")):  # the capture library contains them
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -156,10 +156,9 @@ def capture_environment(
 def trial_environment(
     folder: Path, base_environment: Mapping[str, str], cures: Sequence[str], trial: str
 ) -> dict[str, str]:
-    """The environment of a child that something is tried on: nothing of it is captured, its steps
-    are timed as `trial` says (JSON, see hook/trial.py) and `cures` are applied for the whole run.
-    What it says of both appears in `folder`.
-    """
+    """The environment of a program on which cures are tried. Nothing of it is captured; its steps
+    are timed as `trial` says (JSON, see inject/hook/trial.py), and `cures` are applied for the
+    whole run. What the program reports of both appears in `folder`."""
     environment = dict(base_environment)
     for variable in LOADERS:
         if Path(environment.get(variable, "")).name == CAPTURE.path.name:

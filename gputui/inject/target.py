@@ -34,8 +34,9 @@ WORD_MAGIC = 0x475550574F524431
 WORD_VERSION = 2
 WORD_BYTES = 4096
 LAYOUT_VERSION = 2
-"""Of the ring (src/layout.h, gputui.ring), which a library of another gputui might write in
-its own way. Here because this package cannot import gputui.ring; a test compares it with the C."""
+"""The version of the ring's layout (src/layout.h, gputui.ring). A library of another gputui might
+write a ring in its own way. The number is here because this package cannot import gputui.ring; a
+test compares it with the C."""
 
 PYTHON_NONE, PYTHON_WAITS, PYTHON_HOOKED, PYTHON_FAILED = range(4)
 _WORD_LINK = f"/memfd:{WORD_NAME}"
@@ -336,9 +337,8 @@ def limit_of(pid: int, name: str) -> int | None:
 
 
 def _sees_proc(pid: int) -> bool:
-    """Whether the process itself has an entry in what it sees as /proc, by one of the numbers that
-    it has in the pid namespaces it is in.
-    """
+    """Whether the process has an entry of its own in the /proc that it sees, under one of its
+    numbers in the pid namespaces in which it is."""
     numbers = status_of(pid).get("NSpid", str(pid)).split()
     return any(os.path.exists(f"/proc/{pid}/root/proc/{number}/fd") for number in numbers)
 
@@ -354,10 +354,10 @@ def may_end_by_seccomp(pid: int, thread: int | str) -> bool:
     """Whether a seccomp filter may end the process for a system call that handing over the library
     makes in this thread (memfd_create, openat, mmap, mprotect, clone3 ...).
 
-    What a filter allows cannot be read without CAP_SYS_ADMIN. But a container's filter is gputui's
-    own where both are in it: then it has let gputui start and lets the program have the library.
-    So as many filters as gputui has, in the same mount and pid namespaces, count as the same.
-    Kernels before 5.9 do not tell how many there are.
+    What a filter allows cannot be read without CAP_SYS_ADMIN. If both are in one container, gputui
+    is under the container's filter, too: the filter has let gputui start, and lets the program have
+    the library. So the same number of filters as gputui has, in the same mount and pid namespaces,
+    counts as the same filters. Kernels before 5.9 do not tell how many there are.
     """
     status = status_of(f"{pid}/task/{thread}")
     mode = status.get("Seccomp", "0")
@@ -374,13 +374,13 @@ def may_end_by_seccomp(pid: int, thread: int | str) -> bool:
 
 
 def has_more_filters(pid: int, filters: int) -> bool:
-    """Whether a thread of the process is under more than this many seccomp filters: it has taken
-    one since its library was loaded, which may end it for a system call that waking makes (openat,
-    ftruncate, mmap, clone3 ...).
+    """Whether a thread of the process is under more than this many seccomp filters. It then got one
+    after its library was loaded, and that may end the process for a system call that waking makes
+    (openat, ftruncate, mmap, clone3 ...).
 
-    Strict mode counts as more than any number, and so does a filter where the kernel (before 5.9)
-    does not tell how many there are: the word holds the same there, so that a program that was
-    under one from the start is woken.
+    Strict mode counts as more than any number. So does a filter if the kernel (before 5.9) does not
+    tell how many there are: the word holds the same number there, so that a program that was under
+    a filter from the start is woken.
     """
     threads = [status_of(f"{pid}/task/{thread}") for thread in _threads_of(pid)]
     return any(_filters_of(status) > filters for status in threads)
