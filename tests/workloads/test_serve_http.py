@@ -142,11 +142,9 @@ def test_gputui_reads_the_server_that_it_runs():
     assert seen["output_tokens"] == 30
     assert read.engine == "vLLM"
     assert read.sums["output_tokens"] in (30, 31)
-    first, mean_ms = read.latencies["ttft"], seen["ttft_mean_ms"]
-    assert isinstance(mean_ms, float)
+    first = read.latencies["ttft"]
     assert first.count == read.sums["output_tokens"] - 25
-    if first.count == 5:
-        assert 0 < 1e3 * first.sum_s / 5 <= mean_ms
+    assert first.sum_s >= 0.1 * first.count  # 20 ms for each of five words of a prompt
 
 
 def test_figures_of_moments():
