@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
 from gputui.playback.opening import load, open_recording
@@ -736,6 +739,16 @@ def test_projections_that_are_not_plain_need_all_rows(tmp_path: Path, what: str)
     alone = load(path, tables=("nvtx_gpu_proj_sum",))
     assert alone.run is not None
     assert alone.run.kernels
+
+
+def test_a_table_that_is_cut_to_a_range_needs_all_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(_long_report(1).write(tmp_path / "r.sqlite"))
+    table = ["--table", "cuda_gpu_kern_sum", "--format", "csv"]
+    assert gputui(["summary", path, *table, "--phase", "inner"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["Name"]: row["Instances"] for row in rows} == {"gemm0": "20", "gemm1": "20"}
 
 
 def test_a_range_that_never_ends_needs_all_rows(tmp_path: Path) -> None:
