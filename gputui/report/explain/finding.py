@@ -207,6 +207,8 @@ def calibrated(finding: Finding) -> Finding:
         low, high = log_odds(gain)
         half = factor * ((high - low) / 2 + GIVEN_WIDTH)
         least, most = (1.0 + math.exp((low + high) / 2 + sign * half) for sign in (-1, 1))
+        if gain.low <= 1.0 + LEAST_ODDS:  # no log of nothing: 1 to 2.9 was said as 1.0 to 1.9
+            most = max(most, gain.high)
         gains.append(Gain(gain.low if finding.is_timed else least, most, gain.cure))
     if gains and gains[0].low < WORTH_SAYING and gains[0].high > SAYS_NOTHING:
         unknown = f"between nothing and {gains[0].high:.0f}×, by what was measured"
