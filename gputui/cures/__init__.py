@@ -99,6 +99,10 @@ class Cure:
         say."""
         return ""
 
+    is_certain: ClassVar[bool] = False
+    """Whether `useless` knows: where it gives None, the program has what the cure is about, and it
+    is tried before others of its finding."""
+
     def useless(self, _library: Any) -> str | None:
         """Asked once the program is in its loop: why the cure would change nothing there, None
         where it may. A cure that needs runs of its own then gets none."""

@@ -99,6 +99,7 @@ class _JaxOptions(Cure):
 
     library = "jax"
     in_one_run = False
+    is_certain = True
     options: ClassVar[dict[str, Any]] = {}
     """What they are, by name."""
 

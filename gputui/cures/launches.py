@@ -138,7 +138,9 @@ def _unowned(torch: Any) -> tuple[Any, ...]:
 
 class ResultsKept(Cure):
     """A module that is given the same tensors again, unchanged, where no gradients are asked for,
-    returns what it gave before: an encoder within the loop of a sampler."""
+    returns what it gave before: an encoder within the loop of a sampler. In inference mode, where
+    tensors do not count how often they were written to, it is computed and compared now and then.
+    """
 
     name = "results_kept"
     title = "a module that is given the same tensors again returns what it gave"
@@ -155,6 +157,7 @@ class ResultsKept(Cure):
         self._again: dict[int, int] = {}
         self._seen: dict[int, list[Any]] = {}
         self._kept: dict[int, list[Any]] = {}
+        self._hits: dict[int, int] = {}
 
         @functools.wraps(call)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -162,7 +165,7 @@ class ResultsKept(Cure):
                 return call(module, *args, **kwargs)
             if (
                 torch.is_grad_enabled() or module.training or threading.get_ident() != main
-                or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
+                or torch.compiler.is_compiling()
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             given = (*args, *kwargs.values())
@@ -173,13 +176,21 @@ class ResultsKept(Cure):
                 self._again[id(module)] = self._again.get(id(module), 0) + (key in seen)
                 self._seen[id(module)] = [key, *seen[: MOST_GIVEN - 1]]
                 return call(module, *args, **kwargs)
-            if self._again.get(id(module), 0) < LEAST_AGAIN or not any(map(_written, given)):
+            if (
+                self._again.get(id(module), 0) < LEAST_AGAIN or not any(map(_is_tensor, given))
+                or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+            ):  # fmt: skip
                 return call(module, *args, **kwargs)
-            key += (sum(each._version for each in (*module.parameters(), *module.buffers())),)
+            key += tuple(map(_writes, (*module.parameters(), *module.buffers())))
             kept = self._kept.setdefault(id(module), [])
             for same, _, made, state in kept:
                 if same == key and state == _as_made(made):
-                    return made
+                    if not torch.is_inference_mode_enabled() or self._is_taken(module):
+                        return made
+                    again = call(module, *args, **kwargs)
+                    if not _are_equal(torch, made, again):
+                        self._again[id(module)] = 0  # it is left alone from now on
+                    return again
             before = _random(torch)
             made = call(module, *args, **kwargs)
             if all(map(torch.equal, before, _random(torch))):
@@ -189,6 +200,11 @@ class ResultsKept(Cure):
             return made
 
         replaced((torch.nn.Module, "__call__", called))
+
+    def _is_taken(self, module: Any) -> bool:
+        """Whether what a module gave is taken for what it would give, and not compared."""
+        hits = self._hits[id(module)] = self._hits.get(id(module), 0) + 1
+        return hits > COMPARED and hits % COMPARED_EVERY != 0
 
     def apply(self, _torch: Any) -> Undo:
         self._left = 0
@@ -203,19 +219,41 @@ class ResultsKept(Cure):
         return undo
 
 
+COMPARED, COMPARED_EVERY = 3, 16
+"""In inference mode the first uses of what a module gave, and then one of so many, are compared
+with what it gives."""
 MOST_GIVEN = 4
 """Different inputs of a module that are remembered: with and without guidance, say."""
 
 
 def _as_given(value: Any) -> Any:
     """What tells one argument from another: a tensor by itself and how often it was written to."""
-    if _written(value):
-        return id(value), value._version
+    if _is_tensor(value):
+        return id(value), _writes(value)
     return value if isinstance(value, _PLAIN) else object()
 
 
-def _written(value: Any) -> bool:
-    return hasattr(value, "_version")
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "data_ptr")
+
+
+def _writes(value: Any) -> int | None:
+    """How often a tensor was written to; None where it is none, or does not count."""
+    try:
+        return int(value._version)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def _are_equal(torch: Any, a: Any, b: Any) -> bool:
+    """Whether the tensors of two results are the same to the bit."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return bool(torch.equal(a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        a, b = tuple(a.values()), tuple(b.values())
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(functools.partial(_are_equal, torch), a, b))
+    return a is b or (isinstance(a, _PLAIN) and bool(a == b))
 
 
 def _random(torch: Any) -> list[Any]:
@@ -232,7 +270,7 @@ def _as_made(value: Any) -> Any:
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
         return tuple(map(_as_made, value))
-    return getattr(value, "_version", None)
+    return _writes(value)
 
 
 class CompileOptimizer(Cure):

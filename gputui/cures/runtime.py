@@ -187,6 +187,7 @@ class _Unset(Cure):
 
     result = EXACT
     in_one_run = False
+    is_certain = True
     variable: ClassVar[str]
 
     def apply(self, torch: Any) -> Undo:

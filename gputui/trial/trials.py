@@ -351,6 +351,8 @@ class Trials:
         for each in group:
             each.why = each.why or self._answered(each)
         group = [each for each in group if not each.why and not is_decided(each.gain)]
+        # What is known not to apply has said so in the first run.
+        group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         if not group:
             return
         has_pauses = any(each.candidate.is_of_pauses for each in group)

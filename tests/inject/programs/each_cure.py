@@ -521,8 +521,18 @@ def results_kept():
         assert ENCODER(x).equal(2 * x), "what it gave was written to"
         DRAWN.training = False
         assert not [DRAWN(x) for _ in range(4)][2].equal(DRAWN(x)), "it draws numbers"
+    with torch.inference_mode():
+        y = torch.ones(2)
+        given = [ENCODER(y) for _ in range(6)]
+        assert given[4].equal(2 * y)
+        is_taken = given[4] is given[5]
+        y += 1
+        for _ in range(16):
+            doubled = ENCODER(y)
+        assert doubled.equal(2 * y), "it is compared now and then"
+    assert ENCODER(y).equal(2 * y), "outside of the mode it was made in"
     assert ENCODER(x) is not ENCODER(x), "gradients are asked for"
-    return made[2] is made[3]
+    return made[2] is made[3], is_taken
 
 
 class Encoder(torch.nn.Module):
