@@ -215,8 +215,8 @@ def memory_time_rows(run: Run) -> list[TableRow]:
 def memory_size_rows(run: Run) -> list[TableRow]:
     """Bytes of copies and memsets by operation; `total`, `average` … are bytes."""
     sums: Totals[Key] = Totals()
-    for both in run.memory_operations.values():
-        sums.add((both.operation, _OPERATION), both.size)
+    for copies in run.memory_operations.values():
+        sums.add((copies.operation, _OPERATION), copies.size)
     return statistics_rows(sums)
 
 
@@ -244,8 +244,8 @@ def _gpu_sums(session: Session, run: Run, names: NameStyle) -> Totals[Key]:
 
 
 def _add_operations(sums: Totals[Key], run: Run) -> None:
-    for both in run.memory_operations.values():
-        sums.add((both.operation, _OPERATION), both.time)
+    for copies in run.memory_operations.values():
+        sums.add((copies.operation, _OPERATION), copies.time)
 
 
 def _add_calls(sums: Totals[Key], run: Run) -> None:

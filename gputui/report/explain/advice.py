@@ -518,9 +518,9 @@ REDUCE_FIRST = (
 def copies_back(run: Run, tree: TimeTree) -> bool:
     """Whether pageable copies are from the GPU: as long, over the run, as all are in its steps."""
     back_ns = sum(
-        both.time.total
-        for both in run.memory_operations.values()
-        if DEVICE_TO_HOST in both.operation and both.destination_kind == "pageable"
+        copies.time.total
+        for copies in run.memory_operations.values()
+        if DEVICE_TO_HOST in copies.operation and copies.destination_kind == "pageable"
     )
     # What is copied back and worked on at one line is one finding: of logits that the CPU chooses a
     # token from, 39 % were a second one.
@@ -530,9 +530,9 @@ def copies_back(run: Run, tree: TimeTree) -> bool:
 def copies_only_back(run: Run, tree: TimeTree) -> bool:
     """The same, where little is copied to the GPU: layers that are kept on the CPU go both ways."""
     sizes = Counter[str]()
-    for both in run.memory_operations.values():
-        if "pageable" in (both.source_kind, both.destination_kind):
-            sizes["back" if both.destination_kind == "pageable" else "forth"] += both.size.total
+    for copies in run.memory_operations.values():
+        if "pageable" in (copies.source_kind, copies.destination_kind):
+            sizes["back" if copies.destination_kind == "pageable" else "forth"] += copies.size.total
     return copies_back(run, tree) and 2 * sizes["forth"] < sizes["back"]
 
 

@@ -96,13 +96,13 @@ class Transfer:
 def transfers(run: Run) -> list[Transfer]:
     """What was copied and set, by operation and kinds of memory; most bytes first."""
     by_way: dict[tuple[str, str | None, str | None], Transfer] = {}
-    for both in run.memory_operations.values():
-        ends = (both.operation, both.source_kind, both.destination_kind)
+    for copies in run.memory_operations.values():
+        ends = (copies.operation, copies.source_kind, copies.destination_kind)
         row = by_way.setdefault(ends, Transfer(*ends))
-        row.count += both.size.count
-        row.total_bytes += both.size.total
-        row.total_ns += both.time.total
-        row.largest_bytes = max(row.largest_bytes, both.size.maximum or 0)
+        row.count += copies.size.count
+        row.total_bytes += copies.size.total
+        row.total_ns += copies.time.total
+        row.largest_bytes = max(row.largest_bytes, copies.size.maximum or 0)
     return sorted(by_way.values(), key=lambda row: (-row.total_bytes, row.operation))
 
 
@@ -123,13 +123,13 @@ class Traffic:
         """How many bytes were copied in one direction."""
         return self.moved_bytes.get(direction, 0)
 
-    def add_operation(self, both: MemoryOperationDelta) -> None:
+    def add_operation(self, copies: MemoryOperationDelta) -> None:
         """Add copies or memsets of one kind."""
-        way: Direction = next((to for part, to in _DIRECTIONS if part in both.operation), "other")
-        self.moved_bytes[way] = self.moved_bytes.get(way, 0) + both.size.total
-        self.moving_ns += both.time.total
-        if "pageable" in (both.source_kind, both.destination_kind):
-            self.pageable_bytes += both.size.total
+        way: Direction = next((to for part, to in _DIRECTIONS if part in copies.operation), "other")
+        self.moved_bytes[way] = self.moved_bytes.get(way, 0) + copies.size.total
+        self.moving_ns += copies.time.total
+        if "pageable" in (copies.source_kind, copies.destination_kind):
+            self.pageable_bytes += copies.size.total
 
     def add_call(self, name: str, calls: int, total_ns: int) -> None:
         """Add calls of one name, if they allocate or free memory."""
@@ -179,9 +179,9 @@ def phase_memory(run: Run) -> list[PhaseMemory]:
             sums.setdefault(phase_around.key, Traffic()) for phase_around in phases_around(phase)
         ]
 
-    for both in run.memory_operations.values():
-        for traffic in traffic_around(both.phase):
-            traffic.add_operation(both)
+    for copies in run.memory_operations.values():
+        for traffic in traffic_around(copies.phase):
+            traffic.add_operation(copies)
     for call in run.api.values():
         if is_allocation(call.name) or is_release(call.name):
             for traffic in traffic_around(call.range):

@@ -304,8 +304,8 @@ class KernelsView(TableView):
             for call in run.api.values():
                 yield call.name, call.process, call.range, call.time
         else:
-            for both in run.memory_operations.values():
-                yield both.operation, both.process, both.phase, both.time
+            for copies in run.memory_operations.values():
+                yield copies.operation, copies.process, copies.phase, copies.time
 
 
 def _counters(tables: Tables, name: str) -> list[Row]:
