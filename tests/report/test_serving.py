@@ -90,6 +90,15 @@ def test_where_requests_are_put_back_the_others_wait_for_the_cache(waiting, shar
     assert ("6.0 requests wait for it" in result.sentence) == bool(waiting)
 
 
+def test_a_full_cache_does_not_lead_beside_the_requests_that_it_puts_back():
+    """Both rules are of the machine; the one explains the other, which is still listed."""
+    gauges = {"requests_waiting": 6, "requests_running": 2, "kv_cache_percent": 99.0}
+    samples = readings(11, requests_completed=20, preemptions=1, **gauges)
+    result = found(HEALTHY, *samples)
+    assert result["preemptions"].leads
+    assert not result["kv_cache_full"].leads
+
+
 @pytest.mark.parametrize(
     ("percent", "waiting", "speaks"), [(94.0, 5, False), (96.0, 5, True), (96.0, 0, False)]
 )

@@ -49,7 +49,7 @@ def findings(analysis: Analysis) -> list[Finding]:
         for rule in _rules(RunRule)
         for finding in rule.find(analysis)
     ]
-    every = _without_consequences(of_run) + machine_findings(analysis)
+    every = _without_consequences([*of_run, *machine_findings(analysis)])
     first = _leading(every)
     return [*first, *(finding for finding in every if finding not in first)]
 
