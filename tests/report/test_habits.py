@@ -132,6 +132,19 @@ def test_in_steps_too_other_threads_are_named_where_they_compute() -> None:
     assert found.advice != OF_OTHER_THREADS
 
 
+@pytest.mark.parametrize("given_mb", [100, 1])
+def test_arrays_that_jax_copies_for_each_call_are_no_lock(given_mb: int) -> None:
+    """Threads of XLA's copy them, too."""
+    copied = MemoryOperationDelta(
+        process=1, range=0, device=0, operation="[CUDA memcpy Host-to-Device]",
+        time=times(*[1_000_000] * STEPS), size=times(*[given_mb * 1_000_000] * STEPS),
+    )  # fmt: skip
+    steps = replace(delta({Leaf.WAIT: 0.6, Leaf.MATMUL: 0.4}), memory_operations=(copied,))
+    [found] = concluded(steps, *kernels(loop_add_fusion_3=(STEPS, 10)), *cpu(99.0)).findings
+    assert (found.advice == OF_OTHER_THREADS) is (given_mb == 1)
+    assert ("copied for each call, 95.4 MiB a step" in found.advice) is (given_mb == 100)
+
+
 def test_a_server_without_requests_waits_for_work() -> None:
     """Its thread reads a queue, which samples take for fetching input; nobody fills it."""
     fetching = (
