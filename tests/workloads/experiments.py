@@ -451,13 +451,11 @@ def _grid() -> list[str]:
                 str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
                 figure(200 * its["fwd_ms"]) if its.get("fwd_ms") else status[:20],
                 figure(200 * its["bwd_ms"]) if its.get("bwd_ms") else status[:20],
-                figure(200 * its["fwd_gpu_ms"]) if its.get("fwd_gpu_ms") else "",
-                figure(200 * its["bwd_gpu_ms"]) if its.get("bwd_gpu_ms") else "",
                 figure((its.get("mem_before_bwd_bytes") or 0) / _MIB or None),
             ))  # fmt: skip
     return table(
         ("d", "tokens", "theirs: forward, ms", "backward", "MiB before it", "ours: forward, ms",
-         "backward", "GPU: forward", "backward", "MiB before it"),
+         "backward", "MiB before it"),
         body,
     )  # fmt: skip
 
@@ -702,24 +700,21 @@ def _fusion() -> list[str]:
 
 
 def _convolution() -> list[str]:
-    """By layer: cuDNN's heuristics, its search, and deterministic algorithms only."""
+    """By layer: cuDNN's heuristics, and deterministic algorithms only."""
     by_layer: dict[str, dict[tuple[bool, bool], Cells]] = {}
     for row in rows("convolution", "convolution"):
         by_layer.setdefault(row["layer"], {})[row["benchmark"], row["deterministic"]] = row
     body = []
     for layer, its in by_layer.items():
-        plain, searched, repeatable = its[False, False], its[True, False], its[False, True]
+        # Those with benchmark were recorded when they found the plans of those without.
+        plain, repeatable = its[False, False], its[False, True]
         body.append((
-            layer, figure(plain["gpu_ms"], "ms"), figure(searched["gpu_ms"], "ms"),
-            figure(searched["first_ms"], "ms"), figure(repeatable["gpu_ms"], "ms"),
+            layer, figure(plain["gpu_ms"], "ms"), figure(repeatable["gpu_ms"], "ms"),
             "yes" if repeatable["same_bits"] else "no", str(plain.get("algorithm") or ""),
-            str(searched.get("algorithm") or ""),
         ))  # fmt: skip
     return table(
-        ("layer of ResNet-50", "as it is", "with benchmark", "its first pass", "deterministic",
-         "same bits", "kernels of a pass", "with benchmark"),
-        body,
-    )  # fmt: skip
+        ("layer of ResNet-50", "as it is", "deterministic", "same bits", "kernels of a pass"), body
+    )
 
 
 def _bus(row: Cells) -> str:
@@ -821,9 +816,8 @@ def _others() -> list[str]:
          _launch_us("graphs"), "graphs"),
         ("a decode step, eager and as a CUDA graph",
          f"{figure(decode[0]['wall_ms'])}, {figure(decode[1]['wall_ms'])} ms", "graphs"),
-        ("cuDNN's benchmark, deterministic (no figures theirs)",
-         f"{figure(cnn['benchmark_speedup'])} × as fast, {figure(cnn['deterministic_percent'])} % "
-         "of the time", "convolution"),
+        ("cuDNN, deterministic algorithms only (no figures theirs)",
+         f"{figure(cnn['deterministic_percent'])} % of the time", "convolution"),
         ("a product with short weights, one token",
          ", ".join(f"{weights} {figure(1e3 * ms)}" for (weights, way), ms in short.items()
                    if way == "torch" and ms) + " µs", "quantized"),
