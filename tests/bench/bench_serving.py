@@ -187,10 +187,10 @@ def report(steps: npt.NDArray[np.void], halves: Halves) -> None:
     if len(read):
         usual = np.median(during_all[during_all["read"] == 0]["length_ns"])
         seconds = sum(last - first for first, last in halves.attached) / 1e9
-        share = (np.mean(read) - usual) * len(read) / seconds / 1e9
+        share = (np.median(read) - usual) * len(read) / seconds / 1e9
         print(
             f"  metrics: {len(read)} steps with a reading, {usual / 1e6:.3f} ms usually, median "
-            f"{np.median(read) / 1e6:.3f}, mean {np.mean(read) / 1e6:.3f}: {100 * share:.3f} %"
+            f"{np.median(read) / 1e6:.3f}: {100 * share:.3f} % of the time"
         )
     sys.stdout.flush()
 

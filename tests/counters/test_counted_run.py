@@ -96,7 +96,8 @@ def test_two_kernels_far_shorter_than_a_sample_are_told_apart(monkeypatch, offse
             rate, error = unit * row.rates[place], unit * row.errors[place]
             largest = max(of_kernel.values())
             assert rate == pytest.approx(of_kernel[row.kernel], abs=0.05 * largest)
-            assert error < 0.05 * largest
+            # Beyond the 3 % by which an amount may differ among others.
+            assert error - 0.03 * rate < 0.05 * largest
 
 
 @pytest.mark.usefixtures("gpu")
