@@ -186,12 +186,10 @@ IN_ORDER = 32
 class PhaseRow:
     """One path of the range tree in one rank; threads of a process are summed.
 
-    Figures are computed when they are asked for: of many phases few are shown. `share_percent` is
-    of the wall time of the scope, as time on its thread: of the steps of its process for phases in
-    the main step, None for others; of the run where there is no step. `per_step_ns` is the CPU time
-    per step of the nearest enclosing step. `open_since_ns` is set while an instance is open;
-    `cpu_total_ns` and `cpu_exclusive_ns` include its time so far, `instances` and `cpu` only what
-    ended.
+    Figures are computed when they are asked for: of many phases few are shown. `per_step_ns` is the
+    CPU time per step of the nearest enclosing step. `open_since_ns` is set while an instance is
+    open; `cpu_total_ns` and `cpu_exclusive_ns` include its time so far, `instances` and `cpu` only
+    what ended.
     """
 
     phase: Phase
@@ -332,8 +330,9 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """See above; None too for what CUDA graphs replay, and where there is no time axis, and
-        nobody knows which ranges lie in which: tables of nsys stats."""
+        """Time inside it on its thread, of the time of its process's steps; None for phases outside
+        of steps. In a run without steps, of the run's time. None too for what CUDA graphs replay,
+        and without a time axis, as in tables of nsys stats: which range is in which is unknown."""
         totals = self._totals
         if not totals.run.duration_ns or self.is_replayed:
             return None

@@ -165,6 +165,7 @@ def _why_held(gpu: Gpu, samples: list[GpuSample]) -> tuple[str, str] | None:
     reasons = {reason for each in readable for reason in each}
     limit = next((s.power_limit_watts for s in reversed(samples) if s.power_limit_watts), None)
     default = gpu.facts.power_limit_default_watts
+    # A limit within a hundredth of the default is the default, read with the driver's rounding.
     if "power cap" in reasons and limit and default and limit < 0.99 * default:
         return (
             f"its power limit is {limit:.0f} W, by default {default:.0f}",

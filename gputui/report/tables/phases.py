@@ -234,8 +234,8 @@ PHASES: TableSpec[PhaseRow] = TableSpec(
              kind=list[str], document=lambda row: list(row.threads), seen=if_any, flexible=False,
              priority=3),
         percent("Share", "share_percent", lambda row: row.share_percent,
-                "Time inside it on the launching thread, of the wall time of the scope: of the "
-                "steps of its process, for phases in the main step; of the run where there is none",
+                "Time inside it on its thread, of the time of its process's steps; empty for "
+                "phases outside of steps. In a run without steps, of the run's time",
                 kind=float | None, priority=1, label="share", width=7,
                 words=lambda row: "" if row.share_percent is None else show(row.share_percent)),
         count("Names", "names", lambda row: row.names,
