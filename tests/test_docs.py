@@ -153,17 +153,29 @@ def test_the_page_lists_the_calls_that_are_recorded() -> None:
     assert set(re.findall(r"`(\w+)`", listed.partition("No other call")[0])) == recorded
 
 
-def test_every_variable_named_is_read() -> None:
-    code = "\n".join(
+@functools.cache
+def code() -> str:
+    return "\n".join(
         path.read_text(encoding="utf-8")
-        for folder in ("gputui", "workloads")
+        for folder in ("gputui", "workloads", "tests")
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".c", ".h"}
+        if path.suffix in {".py", ".c", ".h"} and path != Path(__file__)
     )
+
+
+def test_every_field_and_function_that_a_recipe_names_exists() -> None:
+    recipes = (ROOT / "gputui" / "docs" / "recipes").glob("*.md")
+    snake = r"`@?([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?:\([^`]*\))?`"
+    named = {name for page in recipes for name in re.findall(snake, page.read_text("utf-8"))}
+    assert {"utilization_percent", "computed_once", "analysis_of"} <= named
+    assert named - set(re.findall(r"\w+", code())) == set()
+
+
+def test_every_variable_named_is_read() -> None:
     # Settings are read under names made of their options'.
     settings = {option.variable for option in MAIN.options}
     for name in set(re.findall(r"GPUTUI_[A-Z_]+", TEXT)) - settings:
-        assert name in code, name
+        assert name in code(), name
 
 
 def test_what_is_said_of_a_picture_is_in_it() -> None:
