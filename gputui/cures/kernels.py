@@ -344,6 +344,29 @@ class FusedSdpa(Redirected):
         )
 
 
+class AttentionWeightsOff(Redirected):
+    """torch.nn.MultiheadAttention without the weights that it returns by default, for which it
+    computes all scores instead of calling its fused kernel. A program that uses them fails."""
+
+    name = "attention_weights_off"
+    title = "MultiheadAttention returns no weights"
+    answers = ("busy.attention_unfused", "attention_fp32")
+    result = ROUNDING
+    change = "self.attention(q, k, v, need_weights=False)"
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return ((torch.nn.MultiheadAttention, "forward"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        if len(args) > _NEED_WEIGHTS or kwargs.get("need_weights", True) is False:
+            return None
+        return functools.partial(function, *args, **{**kwargs, "need_weights": False})
+
+
+_NEED_WEIGHTS = 5
+"""Its place among the arguments of MultiheadAttention.forward, after self."""
+
+
 class CudnnAttentionOff(Cure):
     """No attention of cuDNN, which makes a plan for each new length."""
 

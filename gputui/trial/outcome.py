@@ -35,6 +35,9 @@ Way = Literal["in one run", "a run each", ""]
 MOST_WIDE = 4.0
 """Ends of an interval that are further apart say nothing."""
 
+WHOLE_STEP = 10.0
+"""What a step is so many times faster without is the step itself: that names no cause."""
+
 MOST_LINES = 24
 """Of the answer for people."""
 
@@ -210,7 +213,11 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
         bound = max(
-            (trial for trial in outcome.trials if trial.verdict == "bound"),
+            (
+                trial
+                for trial in outcome.trials
+                if trial.verdict == "bound" and (trial.gain or 0.0) < WHOLE_STEP
+            ),
             key=lambda trial: trial.gain or 0.0,
             default=None,
         )

@@ -560,6 +560,16 @@ def cores_freed():
 
 
 @check
+def attention_weights_off():
+    x = torch.ones(1, 2, 4)
+    assert ATTENTION(x, x, x, need_weights=False)[1] is None
+    return ATTENTION(x, x, x)[1] is None
+
+
+ATTENTION = torch.nn.MultiheadAttention(4, 1)
+
+
+@check
 def caching_on():
     return os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING")
 
