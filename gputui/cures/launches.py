@@ -138,9 +138,8 @@ def _unowned(torch: Any) -> tuple[Any, ...]:
 
 class ResultsKept(Cure):
     """A module that is given the same tensors again, unchanged, where no gradients are asked for,
-    returns what it gave before: an encoder within the loop of a sampler. In inference mode, where
-    tensors do not count how often they were written to, it is computed and compared now and then.
-    """
+    returns what it gave before: an encoder within the loop of a sampler. Not in inference mode,
+    where tensors do not count how often they were written to."""
 
     name = "results_kept"
     title = "a module that is given the same tensors again returns what it gave"
@@ -157,7 +156,6 @@ class ResultsKept(Cure):
         self._again: dict[int, int] = {}
         self._seen: dict[int, list[Any]] = {}
         self._kept: dict[int, list[Any]] = {}
-        self._hits: dict[int, int] = {}
 
         @functools.wraps(call)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -165,7 +163,7 @@ class ResultsKept(Cure):
                 return call(module, *args, **kwargs)
             if (
                 torch.is_grad_enabled() or module.training or threading.get_ident() != main
-                or torch.compiler.is_compiling()
+                or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             given = (*args, *kwargs.values())
@@ -185,12 +183,7 @@ class ResultsKept(Cure):
             kept = self._kept.setdefault(id(module), [])
             for same, _, made, state in kept:
                 if same == key and state == _as_made(made):
-                    if not torch.is_inference_mode_enabled() or self._is_taken(module):
-                        return made
-                    again = call(module, *args, **kwargs)
-                    if not _are_equal(torch, made, again):
-                        self._again[id(module)] = 0  # it is left alone from now on
-                    return again
+                    return made
             before = _random(torch)
             made = call(module, *args, **kwargs)
             if all(map(torch.equal, before, _random(torch))):
@@ -200,11 +193,6 @@ class ResultsKept(Cure):
             return made
 
         replaced((torch.nn.Module, "__call__", called))
-
-    def _is_taken(self, module: Any) -> bool:
-        """Whether what a module gave is taken for what it would give, and not compared."""
-        hits = self._hits[id(module)] = self._hits.get(id(module), 0) + 1
-        return hits > COMPARED and hits % COMPARED_EVERY != 0
 
     def apply(self, _torch: Any) -> Undo:
         self._left = 0
@@ -219,9 +207,6 @@ class ResultsKept(Cure):
         return undo
 
 
-COMPARED, COMPARED_EVERY = 3, 16
-"""In inference mode the first uses of what a module gave, and then one of so many, are compared
-with what it gives."""
 MOST_GIVEN = 4
 """Different inputs of a module that are remembered: with and without guidance, say."""
 
@@ -237,23 +222,15 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr")
 
 
-def _writes(value: Any) -> int | None:
-    """How often a tensor was written to; None where it is none, or does not count."""
-    try:
-        return int(value._version)
-    except (AttributeError, RuntimeError):
+def _writes(value: Any) -> Any:
+    """How often a tensor was written to; what equals nothing where it was made in inference mode
+    and does not count; None of what is no tensor."""
+    if not _is_tensor(value):
         return None
-
-
-def _are_equal(torch: Any, a: Any, b: Any) -> bool:
-    """Whether the tensors of two results are the same to the bit."""
-    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-        return bool(torch.equal(a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        a, b = tuple(a.values()), tuple(b.values())
-    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
-        return len(a) == len(b) and all(map(functools.partial(_are_equal, torch), a, b))
-    return a is b or (isinstance(a, _PLAIN) and bool(a == b))
+    try:
+        return value._version
+    except RuntimeError:
+        return object()
 
 
 def _random(torch: Any) -> list[Any]:
