@@ -410,7 +410,7 @@ def _counted(
                 "--counters, --table roofline"
             )
         elif len(inside) < FEWEST:
-            meaning = f"n/a: {len(inside)} readings of the counters lie in the steps"
+            meaning = f"n/a: readings of the counters that lie in the steps: {len(inside)}"
         elif len(names) > 1 and busiest is not None:
             meaning = f"{meaning}; here {busiest.split('_')[0]}"
         value = None if busiest is None else means[busiest]
