@@ -205,6 +205,11 @@ async def test_a_click_on_a_line_that_is_gone_does_nothing(show: Show) -> None:
         view.post_message(RecordTable.Chosen(1000, 0))
         await shown.settle()
         assert shown.app.main.current == "phases"
+        await shown.press("/", *"none of them", "enter")
+        assert "no phase matches" in shown.text
+        view.post_message(RecordTable.Chosen(0, 0))
+        await shown.settle()
+        assert shown.app.main.current == "phases"
 
 
 async def test_a_press_on_what_has_just_left_the_screen_does_nothing(show: Show) -> None:

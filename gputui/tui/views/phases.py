@@ -424,12 +424,13 @@ class PhasesView(TableView):
         return row.path if row is not None else super().copied
 
     def click_mark(self, line: int, x: int) -> bool:
-        """That of a phase opens or closes it."""
-        row = self.listed[line]
-        is_mark = row.has_children and 0 <= x - indent(row.depth) < 2
-        if is_mark:
-            self._turn(row.key)
-        return is_mark
+        """That of a phase opens or closes it. What is drawn may be older than what is listed."""
+        key = self.cursor.keys[line]
+        row = next((row for row in self.listed if row.key == key), None)
+        if row is None or not row.has_children or not 0 <= x - indent(row.depth) < 2:
+            return False
+        self._turn(row.key)
+        return True
 
     def _turn(self, key: PhaseKey) -> None:
         self.turned ^= {key}
