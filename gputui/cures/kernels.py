@@ -103,8 +103,12 @@ class _JaxOptions(Cure):
     options: ClassVar[dict[str, Any]] = {}
     """What they are, by name."""
 
+    def _known(self, jax: Any) -> dict[str, Any]:
+        """Those that this version of JAX has."""
+        return {name: self.options[name] for name in self.options if hasattr(jax.config, name)}
+
     def apply(self, jax: Any) -> Undo:
-        options = {name: self.options[name] for name in self.options if hasattr(jax.config, name)}
+        options = self._known(jax)
         for name, value in options.items():
             jax.config.update(name, value)
         kind = type(jax.config)
@@ -117,8 +121,7 @@ class _JaxOptions(Cure):
         return replaced((kind, "update", without))
 
     def useless(self, jax: Any) -> str | None:
-        names = [name for name in self.options if hasattr(jax.config, name)]
-        if any(getattr(jax.config, name) != self.options[name] for name in names):
+        if any(getattr(jax.config, name) != value for name, value in self._known(jax).items()):
             return None
         return f"{', '.join(self.options)}: as they are by default"
 

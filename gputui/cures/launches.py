@@ -175,7 +175,7 @@ class ResultsKept(Cure):
                 self._seen[id(module)] = [key, *seen[: MOST_GIVEN - 1]]
                 return call(module, *args, **kwargs)
             if (
-                self._again.get(id(module), 0) < LEAST_AGAIN or not any(map(_is_tensor, given))
+                self._again.get(id(module), 0) < LEAST_GIVEN or not any(map(_is_tensor, given))
                 or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
@@ -196,7 +196,7 @@ class ResultsKept(Cure):
 
     def apply(self, _torch: Any) -> Undo:
         self._left = 0
-        if max(self._again.values(), default=0) < LEAST_AGAIN:
+        if max(self._again.values(), default=0) < LEAST_GIVEN:
             raise CannotApply("no module is given the same tensors again")
         self._is_on = True
 
@@ -207,6 +207,9 @@ class ResultsKept(Cure):
         return undo
 
 
+LEAST_GIVEN = 3
+"""Times that a module was given the same tensors again before it is switched, from which it is
+given them in each step, and not once by chance."""
 MOST_GIVEN = 4
 """Different inputs of a module that are remembered: with and without guidance, say."""
 
@@ -389,12 +392,20 @@ class CompileDynamic(Cure):
         )
 
     def useless(self, torch: Any) -> str | None:
-        if "torch._dynamo.convert_frame" not in sys.modules:
-            return "the program compiles nothing with torch.compile"
+        if not _compiles():
+            return COMPILES_NOTHING
         # "2/3": the second function's fourth time.
         made = [str(each.compile_id) for each in torch._dynamo.utils.get_compilation_metrics()]
         again = max((int(each.rpartition("/")[2]) for each in made if "/" in each), default=0)
         return None if again >= LEAST_AGAIN else f"compiled again at most {again} times"
+
+
+COMPILES_NOTHING = "the program compiles nothing with torch.compile"
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled something: only then it imports what does."""
+    return "torch._dynamo.convert_frame" in sys.modules
 
 
 LEAST_AGAIN = 3
@@ -436,8 +447,7 @@ class CompileOff(Cure):
         )
 
     def useless(self, _torch: Any) -> str | None:
-        is_used = "torch._dynamo.convert_frame" in sys.modules
-        return None if is_used else "the program compiles nothing with torch.compile"
+        return None if _compiles() else COMPILES_NOTHING
 
 
 class JaxFloatsTraced(Cure):
