@@ -285,8 +285,8 @@ class KinetoTrace:
         return (self._share_of_file + of_rows) / 2
 
     def stop(self) -> None:
-        """Read no further, from any thread: what was read of the file is told, unless that is
-        stopped, too."""
+        """Stops reading; may be called from any thread. Events of what was read so far still come,
+        unless it is called again while they do."""
         self._stopped = True
         if self._reading is not None:
             self._reading.stop()

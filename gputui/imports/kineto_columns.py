@@ -100,7 +100,7 @@ class OperationTable:
         self.records = TimedRows(SLOT, lambda records: records["kind"] != RecordKind.API)
         """Calls and operations, calls before what begins at once."""
         self.ranges = TimedRows(RANGE)
-        """Annotations and operators."""
+        """Annotations of the user and operators of the framework, each on its thread."""
         self.devices: set[int] = set()
         """Those that something ran on."""
         self._kept = 0

@@ -321,7 +321,7 @@ _SHOWN = {
     "nvtx_startend_sum": "ranges",
     "nvtx_gpu_proj_sum": "projections",
 }
-"""What each report shows."""
+"""Which sums each of nsys's reports shows; other reports need all rows."""
 
 _STYLES = {"cuda_gpu_kern_sum": {"", "base", "mangled"}}
 

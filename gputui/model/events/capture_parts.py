@@ -130,7 +130,7 @@ class PayloadType(IntEnum):
 
 
 NO_PAYLOAD = 0
-"""No payload."""
+"""In place of a PayloadType: the range or mark carries no payload."""
 
 PayloadName = Literal["uint64", "int64", "double", "uint32", "int32", "float", "bytes"]
 

@@ -500,8 +500,8 @@ def padding(analysis: Analysis) -> Iterator[Finding]:
     padded = {
         line.where: line.tensor_bytes for line in called_lines(analysis.run, ("tokens.padding",))
     }
-    at = tokens[0].where if tokens else ""
-    share = padded.get(at, 0) / tokens[0].tensor_bytes if tokens else 0.0
+    place = tokens[0].where if tokens else ""
+    share = padded.get(place, 0) / tokens[0].tensor_bytes if tokens else 0.0
     if tree is None or share < PADDED:
         return
     yield Finding(
@@ -515,8 +515,8 @@ def padding(analysis: Analysis) -> Iterator[Finding]:
         source="the first texts of a batch now and then, as the program copies it",
         recoverable=OF_TOKENS * share * tree.kernels_share,
         gain_unknown="it depends on what lengths that change cost",
-        evidence=(f"They are copied at {at}",) if at else (),
-        place=at,
+        evidence=(f"They are copied at {place}",) if place else (),
+        place=place,
         leads=True,
     )
 

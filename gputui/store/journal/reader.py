@@ -122,7 +122,7 @@ class RecordingReader(Protocol):
 
     @property
     def header(self) -> Header:
-        """What stands first."""
+        """The header of the session, its first event."""
 
     @property
     def skipped(self) -> int:

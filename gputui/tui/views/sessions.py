@@ -48,7 +48,7 @@ _LOOK_EVERY_S = 3.0
 
 
 class SessionsView(TableView):
-    """What was recorded."""
+    """The list of runs and recordings, which can be opened, compared, renamed and deleted."""
 
     orders = SORTS
     RECORDINGS = True
