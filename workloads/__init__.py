@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from importlib.util import find_spec
+from types import CodeType, ModuleType
+from typing import Any
 
 INSTALLED_NAME = "gputui_workloads"
 
@@ -30,7 +32,11 @@ class _InstalledName(MetaPathFinder, Loader):
         path: Sequence[str] | None = None,  # noqa: ARG002
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname.split(".")[0] == INSTALLED_NAME else None
+        own = self._own(fullname) if fullname.split(".")[0] == INSTALLED_NAME else None
+        return ModuleSpec(fullname, self, origin=own.origin) if own is not None else None
+
+    def _own(self, fullname: str) -> ModuleSpec | None:
+        return find_spec(fullname.replace(INSTALLED_NAME, __name__, 1))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(spec.name.replace(INSTALLED_NAME, __name__, 1))
@@ -41,6 +47,12 @@ class _InstalledName(MetaPathFinder, Loader):
         # It ran under its own name; importing replaced its specification.
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """What `python -m gputui_workloads.serve.client` runs."""
+        own = self._own(fullname)
+        loader: Any = own.loader if own is not None else None
+        return loader.get_code(own.name) if own is not None and loader is not None else None
 
 
 if __name__ != INSTALLED_NAME:

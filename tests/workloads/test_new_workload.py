@@ -51,6 +51,7 @@ def test_an_editable_installation_runs_them_under_their_installed_name(tmp_path:
         return done.stdout
 
     assert "inference       GPT-2 or Llama" in python("-m", "gputui_workloads")
+    assert "Open-loop load" in python("-m", "gputui_workloads.serve.client", "--help")
     same = "import gputui_workloads.declaration as a, workloads.declaration as b; print(a is b)"
     assert python("-c", same) == "True\n"
 
