@@ -46,3 +46,12 @@ async def test_why_there_is_none(show: Show) -> None:
         await shown.app.main.action_view("serving")
         await shown.settle()
         assert "No serving engine's metrics are read" in shown.text
+
+
+async def test_an_engine_that_cannot_be_read_has_no_chart(show: Show) -> None:
+    """An empty chart of no readings stood there."""
+    why = readings(unavailable_reason="reading metrics needs prometheus_client")
+    async with show([*scripted.gpu_session(1), why], (80, 24)) as shown:
+        await shown.press("1", "1")
+        assert "vLLM at http://127.0.0.1:8000/metrics" in shown.text
+        assert "readings" not in shown.text

@@ -70,7 +70,7 @@ class ServingView(View):
             )
             rows += [heading("Stages", width), *table_rows(columns_of_stages, of_stages, width)]
         for server in session.servers.values():
-            if len(rows) + 1 + len(_CHARTED) <= height:
+            if server.newest is not None and len(rows) + 1 + len(_CHARTED) <= height:
                 rows += _over_time(server, width)
         return rows[:height]
 
