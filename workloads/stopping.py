@@ -24,19 +24,29 @@ def die_quietly_on_signals() -> None:
 class StopRequest:
     """Inside `with StopRequest() as stop:` a signal sets `stop.signal` instead of killing.
 
-    The loop checks it between steps, breaks, and what was measured so far is reported. Main thread
-    only, like Python's signal handlers.
+    The loop checks it between steps, breaks, and what was measured so far is reported. With
+    `is_late` a signal ends the process until `begin` is called: loading a model and its first step
+    (an optimizer imports torch._dynamo: 1 s, on a busy machine more than the 5 s that a run has to
+    end in) have nothing to report. Main thread only, like Python's signal handlers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_late: bool = False) -> None:
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
+        self._is_late = is_late
 
     def __enter__(self) -> Self:
+        if not self._is_late:
+            self.begin()
+        return self
+
+    def begin(self) -> None:
+        """From here on there is something to report; further calls change nothing."""
+        if self._before:
+            return
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._asked)
-        return self
 
     def __exit__(
         self,

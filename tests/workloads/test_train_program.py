@@ -157,6 +157,13 @@ def test_shares_of_the_peak_are_of_the_precision_computed_in() -> None:
     assert (missing["mfu_percent"], missing["ceiling_percent"]) == (None, None)
 
 
+def test_while_the_model_is_loaded_a_signal_ends_the_run_at_once() -> None:
+    child = Child("train", "--device=cpu", "--steps=100000", "--ctx=16", torch=True)
+    child.wait_for("progress", "load")
+    child.process.send_signal(signal.SIGTERM)
+    assert child.finish().status == -signal.SIGTERM
+
+
 def test_a_run_that_is_stopped_reports_the_steps_it_did() -> None:
     child = Child("train", "--device=cpu", "--steps=100000", "--ctx=16", torch=True)
     child.wait_for("progress", "measure")

@@ -66,7 +66,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         refuse_unless_in_context(row.size, row.ctx)
     results = _Results()
     stopped_by = None
-    with StopRequest() as stop:
+    with StopRequest(is_late=True) as stop:
         # Only the first row of a process loads the libraries: what no warm-up costs shows there.
         for number, row in enumerate(sorted(rows, key=lambda row: row.warmup > 0), 1):
             release_memory(device)
@@ -207,6 +207,7 @@ def _measure(
                 if stop.signal is not None:
                     break
         trainer.reset()
+        stop.begin()
     walls_ns: list[int] = []
     report.progress("measure", 0, settings.steps, "steps")
     with MEASURE_LOOP:
@@ -216,6 +217,7 @@ def _measure(
             if is_first:
                 first_ns, first_loss = wall_ns, trainer.loss
             walls_ns.append(wall_ns)
+            stop.begin()
             figures = step_figures([wall_ns], tokens, settings.flops, place, settings.precision)
             _tell_step(settings, done + 1, trainer.loss, figures, report)
             if stop.signal is not None:
