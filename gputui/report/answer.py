@@ -39,6 +39,7 @@ from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
+from gputui.report.tables.memory import among_few
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset
@@ -425,11 +426,6 @@ def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], flo
     return {}
 
 
-FEW_READINGS = 10
-"""The number of readings of a GPU's memory up to which the maximum is given together with that
-number."""
-
-
 def _gpu(
     session: Session,
     readings: Readings,
@@ -443,9 +439,9 @@ def _gpu(
     total = gpu_state.facts.memory_total_bytes if gpu_state is not None else None
     if memory is not None and memory.count:
         of_total = f" of {units.size(total)}" if total else ""
-        # Once a second: what a program held in between was not read.
-        few = f" in {memory.count} readings" if memory.count < FEW_READINGS else ""
-        words.append(f"{units.size(int(memory.maximum))}{of_total} at most{few}")
+        words.append(
+            f"{units.size(int(memory.maximum))}{of_total} at most{among_few(memory.count)}"
+        )
     if means := _means(readings, gpu, run):
         words.append(means)
     energy = [row for row in energies if row.gpu == gpu]

@@ -271,7 +271,7 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
         assert memory is not None
         assert power is not None
         assert (memory.minimum, memory.maximum, memory.count) == (3 << 30, 4 << 30, 2)
-        assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30)
+        assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30, 2)
         assert power.count == 5
         assert run.readings.throttle_samples == {(0, "board limit"): 1}
         assert throttled_in(run, 0) == ["board limit 50 % of the run"]

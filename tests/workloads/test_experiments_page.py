@@ -9,6 +9,7 @@ import re
 import pytest
 
 from gputui.report.answer import answer
+from gputui.report.tables.bounds import TARGETS
 from tests.workloads.beside_answers import KERNEL_PERCENT, STEP_PERCENT, steps_of, work_of
 from tests.workloads.experiments import (
     ANSWERS,
@@ -79,6 +80,13 @@ def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, ro
     assert "longer than the one before" not in said
     assert "arbage" not in said
     assert "Try" not in {line.label for group in answer(session, run) for line in group}
+
+
+def test_means_over_different_rows_are_beside_no_target_without_a_word() -> None:
+    for name, note in (("gemm", "means over 22 rows of different work"), ("seed-004-profile", "")):
+        session, run = run_of(name)
+        assert TARGETS.note is not None
+        assert TARGETS.note(run, TARGETS.rows(session, run)) == note
 
 
 def test_the_answer_of_a_training_is_of_one_kind_of_steps() -> None:

@@ -12,6 +12,7 @@ from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.naming import is_launch
 from gputui.model.sketch import Totals
 from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.time_tree import benchmark_rows
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.roofline import Roof, others_percent, roofline, steady_share
@@ -433,12 +434,18 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def _whose(run: Run, rows: Sequence[Target]) -> str:
-    """Counters are the card's: whether that is the run's alone."""
+def _of_what(run: Run, rows: Sequence[Target]) -> str:
+    """What the means are of beside one program's steps: counters are the card's, and a benchmark's
+    rows are different work."""
     gpus = {row.gpu for row in rows if row.gpu is not None and row.value is not None}
-    if not gpus or gpus <= run.readings.sharing.keys():
+    if not gpus:
         return ""
-    return "counters of the whole card: the driver does not say here who else used it"
+    notes = []
+    if not gpus <= run.readings.sharing.keys():
+        notes.append("counters of the whole card: the driver does not say here who else used it")
+    if different := sum(benchmark_rows(run)):
+        notes.append(f"means over {different} rows of different work")
+    return "; ".join(notes)
 
 
 def _value(row: Target) -> str | None:
@@ -468,7 +475,7 @@ TARGETS: TableSpec[Target] = TableSpec(
     rows=_targets,
     order=47,
     in_summary=True,
-    note=_whose,
+    note=_of_what,
     unavailable=lambda _run, rows: (
         {} if any(row.value is not None for row in rows) else {ROWS: "nothing was launched"}
     ),

@@ -192,10 +192,21 @@ def phase_memory(run: Run) -> list[PhaseMemory]:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Memory of one device over a run, in bytes, from samples: in between there may be more."""
+    """Memory of one device over a run, in bytes, from so many samples: in between there may be
+    more."""
 
     first: int
     most: int
+    samples: int
+
+
+_FEW_SAMPLES = 10
+
+
+def among_few(samples: int) -> str:
+    """How many samples a maximum is of, where they are so few that it says little: what a program
+    held between two of them, a second apart, was not read."""
+    return f" in {samples} readings" if samples < _FEW_SAMPLES else ""
 
 
 def held(gpu: Gpu, run: Run) -> Held | None:
@@ -211,7 +222,9 @@ def held(gpu: Gpu, run: Run) -> Held | None:
     if not values:
         return None
     series = run.readings.series(gpu.facts.index, "memory_used_bytes")
-    return Held(values[0], max(values) if series is None else int(series.maximum))
+    if series is None:
+        return Held(values[0], max(values), len(values))
+    return Held(values[0], int(series.maximum), series.count)
 
 
 def held_by_phase(gpu: Gpu, run: Run) -> dict[str, int]:

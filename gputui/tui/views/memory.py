@@ -23,6 +23,7 @@ from gputui.report.tables.memory import (
     PhaseMemory,
     Transfer,
     allocation_rows,
+    among_few,
     held,
     held_by_phase,
     phase_memory,
@@ -368,7 +369,8 @@ class MemoryView(TableView, ChartedView):
             return note
         if over is None or len(session.gpus) > 1:
             return ""
-        return f"this run: {size(over.first)} at first, {size(over.most)} at most"
+        most = f"{size(over.most)} at most{among_few(over.samples)}"
+        return f"this run: {size(over.first)} at first, {most}"
 
     def put_tab(self, number: int) -> None:
         self.sorting, self.other_way, self.top = 0, False, 0
