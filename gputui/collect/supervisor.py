@@ -31,6 +31,8 @@ import time
 _PR_SET_CHILD_SUBREAPER = 36
 # So many lines are under 2 KiB: a write to a pipe of up to PIPE_BUF (4 KiB) is not divided.
 _MOST_PIDS = 64
+# In a second: the unit of a process's start time (proc_pid_stat(5)).
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(arguments: list[str]) -> int:
@@ -71,16 +73,20 @@ def _supervise(
     ended: int | None = None
     stopping = False
     kill_at: float | None = None
+    asked: dict[int, int] = {}
     killed: set[int] = set()
     give_up_at = math.inf
     watched = [control, wake]
     while True:
-        ended = _reap(child, ended)
+        ended, has_children = _reap(child, ended)
         # A program whose main thread has ended by pthread_exit is a zombie by its state, but lives:
         # it once outlived gputui.
         alive = descendants(os.getpid(), [])
         if ended is None and child not in alive:
             alive.append(child)  # not waited for yet, so its number is still its own
+        if not alive and has_children:
+            # One that forks and ends while /proc is read hides its child, which would outlive us.
+            alive = descendants(os.getpid(), [])
         if not alive and ended is not None:
             break
         if ended is not None and not stopping:
@@ -88,12 +94,15 @@ def _supervise(
             stopping = True
         if stopping and kill_at is None:
             kill_at = time.monotonic() + grace_s
-            _signal(alive, signal.SIGTERM)
-            _continue(alive, status)
-        elif kill_at is not None and time.monotonic() >= give_up_at:
+            asked = _ask(alive, status)
+            continue
+        if missed := _missed(alive, asked):
+            asked |= _ask(missed, status)
+            continue
+        if kill_at is not None and time.monotonic() >= give_up_at:
             _say(status, "left", *alive)
             break
-        elif kill_at is not None and time.monotonic() >= kill_at:
+        if kill_at is not None and time.monotonic() >= kill_at:
             if give_up_at == math.inf:
                 give_up_at = time.monotonic() + kill_s
             # Again and again: one may have forked between the listing and its signal.
@@ -117,15 +126,16 @@ def _supervise(
         _say(status, "ended", ended)
 
 
-def _reap(child: int, ended: int | None) -> int | None:
-    """Reap every dead child; the wait status of `child` if it was among them."""
+def _reap(child: int, ended: int | None) -> tuple[int | None, bool]:
+    """Reap every dead child; the wait status of `child` if it was among them, and whether any
+    child is left. Adopting orphans, this process has a child as long as it has a descendant."""
     while True:
         try:
             pid, wait_status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return ended
+            return ended, False
         if pid == 0:
-            return ended
+            return ended, True
         if pid == child:
             ended = wait_status
 
@@ -166,6 +176,30 @@ def is_alive(stat: list[bytes]) -> bool:
     """
     state, threads = stat[0], int(stat[17])
     return state not in {b"Z", b"X"} or threads > 1
+
+
+def _ask(pids: list[int], status: int) -> dict[int, int]:
+    """Send SIGTERM; gives the clock tick of it by process."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    # At the beginning of a tick: what starts because of the signal then never seems older than it.
+    time.sleep(1 / _TICKS - time.clock_gettime(clock) % (1 / _TICKS))
+    now = int(time.clock_gettime(clock) * _TICKS)
+    _signal(pids, signal.SIGTERM)
+    _continue(pids, status)
+    return dict.fromkeys(pids, now)
+
+
+def _missed(alive: list[int], asked: dict[int, int]) -> list[int]:
+    """Those that began after the others were listed and before their parent was asked to end. What
+    a program starts because it was asked, to tidy up, is left to it."""
+    missed = []
+    for pid in alive:
+        if asked and pid not in asked:
+            with contextlib.suppress(OSError, IndexError):
+                fields = _stat(pid)
+                if int(fields[19]) < asked.get(int(fields[1]), min(asked.values())):
+                    missed.append(pid)
+    return missed
 
 
 def _continue(pids: list[int], status: int) -> None:

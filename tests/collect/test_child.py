@@ -133,6 +133,63 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert ending.signal == signal.SIGKILL
 
 
+# Once `stop` is there, the program forks after its processes were listed and before they are asked.
+LISTS_TOO_EARLY = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from gputui.collect import supervisor
+listed, folder = supervisor.descendants, Path({folder!r})
+def descendants(*given):
+    alive = listed(*given)
+    if (folder / "stop").exists():
+        (folder / "stop").unlink()
+        (folder / "fork").write_text("now")
+        (folder / "forked").read_text()
+    return alive
+supervisor.descendants = descendants
+sys.exit(supervisor.main(sys.argv[1:]))
+"""
+FORKS_LATE = """
+import os, signal, sys
+from pathlib import Path
+os.chdir(sys.argv[1])
+def asked(*_):
+    if os.getpid() != first:
+        print("asked", flush=True)
+    else:
+        os.system("sleep 0.05 && echo tidied")
+    os._exit(0)
+first = os.getpid()
+signal.signal(signal.SIGTERM, asked)
+print("ready", flush=True)
+Path("fork").read_text()
+if os.fork():
+    Path("forked").write_text("yes")
+while True:
+    signal.pause()
+"""
+
+
+def test_who_was_forked_before_its_parent_was_asked_is_asked_and_helpers_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, supervisor = str(Path(__file__).parents[2]), tmp_path / "supervisor.py"
+    supervisor.write_text(LISTS_TOO_EARLY.format(root=root, folder=str(tmp_path)))
+    monkeypatch.setattr(child_module, "_SUPERVISOR", supervisor)
+    for name in ("fork", "forked"):
+        os.mkfifo(tmp_path / name)
+    watched = Watched(PYTHON, "-c", FORKS_LATE, str(tmp_path))
+
+    def stop() -> None:
+        (tmp_path / "stop").touch()
+        watched.child.stop()
+
+    ending = watched.run_until("ready", stop)
+    assert sorted(watched.lines("stdout")) == ["asked", "ready", "tidied"]
+    assert (ending.exit_code, ending.killed) == (0, ())
+
+
 MAIN_THREAD_ENDED = """
 import ctypes, platform, signal, threading, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -157,7 +214,10 @@ def test_a_child_whose_main_thread_has_ended_is_ended(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="exits by Linux's system call")
-def test_a_main_thread_that_has_ended_below_the_child_keeps_nobody_alive() -> None:
+def test_a_main_thread_that_has_ended_below_the_child_keeps_nobody_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gputui.collect.child.GRACE_S", 0.2)
     script = f"{PYTHON} -c '{MAIN_THREAD_ENDED}' & echo $!; wait"
     watched = Watched("sh", "-c", script)
     watched.run_until("ready", watched.child.stop)
