@@ -76,8 +76,11 @@ INJECTOR = Library(_PACKAGE / "inject" / "injector", "gputui_inject", is_program
 COUNTERS = Library(_PACKAGE / "counters", "gputui_counters", is_program=True)
 """Samples a GPU's hardware counters from outside the programs on it."""
 
+PAGES = Library(_PACKAGE / "imports" / "nsys", "gputui_pages")
+"""Finds when the rows of a large report begin and end."""
+
 _INJECTS = platform.machine() in ("x86_64", "aarch64")
-_EVERYWHERE = (CAPTURE, CALLS, RING, COUNTERS)
+_EVERYWHERE = (CAPTURE, CALLS, RING, COUNTERS, PAGES)
 LIBRARIES = (*_EVERYWHERE, INJECTOR) if _INJECTS else _EVERYWHERE
 HOOK = CAPTURE.folder / "hook"
 """Python that runs in traced programs: found by their interpreter, or taken from the library."""

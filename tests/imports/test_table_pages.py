@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from gputui.imports.nsys import table_pages
 from gputui.imports.nsys.database import Database
-from gputui.imports.nsys.table_pages import UnusualTable
+from gputui.imports.nsys.table_pages import EVERY_ROW, Choice, TablePages, Times, UnusualTable
 from gputui.store.journal import JournalError
 
 COLUMNS = ("start", "a", "b", "text", "real", "payload")
@@ -28,7 +29,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
-def _write(path: Path, rows: list[tuple[object, ...]], page_size: int, encoding: str) -> None:
+def _write(path: Path, rows: Sequence[tuple[object, ...]], page_size: int, encoding: str) -> None:
     path.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA page_size = {page_size}")
@@ -94,6 +95,47 @@ def test_every_column_is_as_sqlite_reads_it(
     ]  # fmt: skip
 
 
+CHOICES = (EVERY_ROW, Choice(("start", "a"), "b", (0, 1, 2, 3)))
+
+
+def _times(pages: TablePages, choice: Choice) -> list[Times] | None:
+    """What the library in C finds, which is what columns of NumPy come to."""
+    with suppress(UnusualTable):
+        times = list(pages.times(choice))
+        assert times == [choice.pick(rows).times() for rows in pages.blocks()]
+        return times
+    with pytest.raises(UnusualTable):
+        list(pages.blocks())
+    return None
+
+
+@given(ROWS, st.sampled_from(CHOICES))
+@settings(max_examples=15)
+def test_rows_begin_and_end_when_sqlite_says(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]], choice: Choice
+) -> None:
+    assert table_pages.pages_library() is not None
+    path = tmp_path_factory.getbasetemp() / "times.sqlite"
+    _write(path, rows, 4096, "UTF-8")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute('ALTER TABLE t RENAME COLUMN payload TO "end"')
+        connection.commit()
+        chosen = connection.execute(
+            f"SELECT start, CASE typeof(\"end\") WHEN 'null' THEN start WHEN 'integer' "
+            f'THEN "end" ELSE {table_pages.NEVER} END FROM t WHERE {choice.sql}'
+        ).fetchall()
+        kinds = {kind for (kind,) in connection.execute("SELECT typeof(text) FROM t")}
+    with closing(Database(path)) as database:
+        pages = database.pages("t", ("start",))
+        (times,) = pages.times(choice)
+        assert pages.have_only_integers(("text",)) == ("text" not in kinds)
+        assert _times(pages, choice) == [times]
+    assert (times.count, times.without_start) == (len(chosen), 0)
+    if chosen:
+        starts, ends = zip(*chosen, strict=True)
+        assert times[:3] == (min(starts), max(starts), max(ends))
+
+
 @pytest.mark.parametrize(
     "sql",
     ["CREATE TABLE t (start INTEGER PRIMARY KEY, a)", "CREATE TABLE t (start REAL, a)",
@@ -135,6 +177,7 @@ def test_no_damage_is_read_beyond_the_pages(
         pages[data.draw(st.integers(512, len(pages) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(pages[: data.draw(st.sampled_from((len(pages), len(pages) // 2)))])
     with suppress(UnusualTable, JournalError), closing(Database(path)) as database:
+        _times(database.pages("t", ("start",)), data.draw(st.sampled_from(CHOICES)))
         for block in database.pages("t", ("start",)).blocks():
             block.integers("a")
             block.payloads({"real": 1, "payload": 2}, 0)

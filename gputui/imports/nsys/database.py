@@ -9,14 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 
-from gputui.attribute import LATEST_NS, Int64s
+from gputui.attribute import Int64s
 from gputui.base.sanitize import sanitize
-from gputui.imports.nsys.table_pages import NULL, Rows, TablePages, UnusualTable
+from gputui.imports.nsys.table_pages import (
+    EVERY_ROW,
+    NEVER,
+    Choice,
+    Rows,
+    TablePages,
+    UnusualTable,
+)
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
 
@@ -39,17 +46,13 @@ TimedBlock = tuple[Int64s, int | None]
 """Rows, the first column of which is their time, and the time up to which all have been read with
 them; None with the last."""
 
+_Block = TypeVar("_Block")
+
 AsArray = Callable[[list[tuple[Any, ...]]], Int64s]
 """Rows of a query as (rows, columns)."""
 
-_NEVER = -(1 << 63)
-
 # What reading a damaged file raises: SQLite's own messages quote its bytes, which may not be text.
 _DAMAGE = (sqlite3.Error, OverflowError, UnicodeError)
-
-
-def _every_row(rows: Rows) -> Rows:
-    return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,7 @@ class Selection:
     sql: Sequence[str]
     """The same in SQL, the time first."""
     as_array: AsArray
-    choose: Callable[[Rows], Rows] = _every_row
-    condition: str = "1"
-    """The same as `choose`, in SQL."""
+    choice: Choice = EVERY_ROW
     is_strict: bool = True
     """Whether only SQLite makes an integer of anything else in these columns."""
 
@@ -161,45 +162,36 @@ class Database:
         row = next(self._run(sql, (key,)), None)
         return row[0] if row is not None and isinstance(row[0], str) else None
 
-    def span(
-        self, table: str, choose: Callable[[Rows], Rows] = _every_row, condition: str = "1"
-    ) -> tuple[int, int] | None:
-        """Lowest start and highest end of a table's chosen rows, as in a Selection; None if it has
-        none."""
+    def span(self, table: str, choice: Choice = EVERY_ROW) -> tuple[int, int] | None:
+        """Lowest start and highest end of a table's chosen rows; None if it has none."""
         present = self.columns(table)
         if "start" not in present:
             return None
         with suppress(UnusualTable):
             pages = self.pages(table, ("start",))
-            times = self._times_of(table, pages, choose)
+            times = self._times_of(table, pages, choice)
             if times.are_integers:
                 leasts, _, ends = times.blocks
                 return (int(leasts.min()), int(ends.max())) if times.count else None
         end = 'COALESCE("end", "start")' if "end" in present else '"start"'
         sql = (
             f'SELECT MIN(CAST("start" AS INTEGER)), MAX(CAST({end} AS INTEGER)) FROM "{table}" '
-            f'WHERE "start" IS NOT NULL AND {condition}'
+            f'WHERE "start" IS NOT NULL AND {choice.sql}'
         )
         row = next(self._run(sql), None)
         return (row[0], row[1]) if row and isinstance(row[0], int) else None
 
-    def _times_of(self, table: str, pages: TablePages, choose: Callable[[Rows], Rows]) -> _Times:
+    def _times_of(self, table: str, pages: TablePages, choice: Choice) -> _Times:
         """When the chosen rows of each block begin and end: found once, to say what time a file
         covers and how far each block has to be read ahead. Raises UnusualTable."""
         times = self._times.get(table)
         if times is None:
-            blocks, count, is_none = [], 0, False
-            for rows in map(choose, self._blocks_of(pages)):
-                starts = rows.integers("start")
-                ends = np.where(rows.types("end") == NULL, starts, rows.integers("end", _NEVER))
-                blocks.append((starts.min(initial=LATEST_NS), starts.max(initial=_NEVER),
-                               ends.max(initial=_NEVER)))  # fmt: skip
-                count += len(rows)
-                is_none |= bool((rows.types("start") == NULL).any())
+            of_blocks = [*self._until_interrupted(pages.times(choice))]
             times = self._times[table] = _Times(
-                np.array(blocks, np.int64).reshape(-1, 3).T,
-                count,
-                not is_none and pages.have_only_integers(("start", "end")),
+                np.array([block[:3] for block in of_blocks], np.int64).reshape(-1, 3).T,
+                sum(block.count for block in of_blocks),
+                not any(block.without_start for block in of_blocks)
+                and pages.have_only_integers(("start", "end")),
             )
         return times
 
@@ -223,7 +215,7 @@ class Database:
         the first is missing. Raises UnusualTable where only SQLite can read them."""
         if columns[0] in self.columns(table):
             pages = self.pages(table, columns)
-            for rows in self._blocks_of(pages):
+            for rows in self._until_interrupted(pages.blocks()):
                 if not pages.have_only_integers(columns):
                     raise UnusualTable
                 yield _decoded(rows, columns)
@@ -231,8 +223,9 @@ class Database:
     def decoded(self, selection: Selection) -> Iterator[Int64s]:
         """The chosen rows of a table, a block at a time, as they stand in the file. Raises
         UnusualTable where only SQLite can read them."""
-        for rows in self._blocks_of(self.pages(selection.table, selection.columns)):
-            yield selection.decode(selection.choose(rows))
+        pages = self.pages(selection.table, selection.columns)
+        for rows in self._until_interrupted(pages.blocks()):
+            yield selection.decode(selection.choice.pick(rows))
 
     def pages(self, table: str, columns: Sequence[str]) -> TablePages:
         """The pages of a table of which these columns are wanted as integers. Raises
@@ -257,11 +250,11 @@ class Database:
             self._pages[table] = TablePages(self._file, roots[0][0], places, reals)
         return self._pages[table]
 
-    def _blocks_of(self, pages: TablePages) -> Iterator[Rows]:
-        for rows in pages.blocks():
+    def _until_interrupted(self, blocks: Iterator[_Block]) -> Iterator[_Block]:
+        for block in blocks:
             if self._is_interrupted:
                 self.refuse(InterruptedError("interrupted"))
-            yield rows
+            yield block
 
     def most_rows(self, table: str) -> int:
         """No fewer than the rows of a table, which may be absent: its highest rowid. Raises
@@ -287,13 +280,14 @@ class Database:
             horizons = self._horizons(pages, selection)
         if horizons is not None:
             try:
-                for rows, until in zip(self._blocks_of(pages), horizons, strict=True):
-                    yield selection.decode(selection.choose(rows)), until
+                blocks = self._until_interrupted(pages.blocks())
+                for rows, until in zip(blocks, horizons, strict=True):
+                    yield selection.decode(selection.choice.pick(rows)), until
             except UnusualTable:
                 self.refuse(ValueError("it changed while it was read"))
             return
         columns = ", ".join(selection.sql)
-        sql = f'SELECT {columns} FROM "{table}" WHERE {selection.condition} ORDER BY 1'
+        sql = f'SELECT {columns} FROM "{table}" WHERE {selection.choice.sql} ORDER BY 1'
         for block in self._arrays(sql, selection.as_array):
             yield block, int(block[-1, 0]) - 1  # more may begin at the same moment
 
@@ -303,7 +297,7 @@ class Database:
 
         Sorting took a tenth of the time of reading, and came before the first row.
         """
-        leasts, mosts, _ = self._times_of(selection.table, pages, selection.choose).blocks
+        leasts, mosts, _ = self._times_of(selection.table, pages, selection.choice).blocks
         if selection.is_strict and not pages.have_only_integers(selection.columns):
             return None
         # Of those that follow each.
@@ -355,8 +349,8 @@ class Stream:
         self._blocks = blocks
         self._rows = np.empty((0, width), np.int64)
         self._is_complete = False
-        self._horizon = _NEVER
-        self._fill(_NEVER)
+        self._horizon = NEVER
+        self._fill(NEVER)
 
     @property
     def horizon(self) -> int | None:

@@ -19,10 +19,9 @@ from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
-    IS_RANGE_OR_MARK,
+    RANGES_AND_MARKS,
     Names,
     NsysReading,
-    ranges_and_marks,
 )
 from gputui.imports.reading import Clock
 from gputui.model.events import (
@@ -143,7 +142,7 @@ class NsysReport:
     def _spans(self) -> list[tuple[int, int]]:
         spans = [self._database.span(table) for table in CUDA_TABLES]
         if "eventType" in self._database.columns("NVTX_EVENTS"):
-            spans.append(self._database.span("NVTX_EVENTS", ranges_and_marks, IS_RANGE_OR_MARK))
+            spans.append(self._database.span("NVTX_EVENTS", RANGES_AND_MARKS))
         return [span for span in spans if span is not None]
 
     def _session_start_ns(self, path: Path, last: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from gputui.attribute import LATEST_NS, NO_STRING, Int64s, KeyTable, Slots
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database, Selection, Stream
-from gputui.imports.nsys.table_pages import Rows
+from gputui.imports.nsys.table_pages import Choice, Rows
 from gputui.imports.reading import (
     ABSENT,
     MAX_TEXTS,
@@ -67,13 +67,8 @@ class Names(Texts):
 CATEGORY, MARK, PUSH_POP, START_END, DOMAIN_CREATE = 33, 34, 59, 60, 75
 """Values of `eventType` in NVTX_EVENTS, by the report's table ENUM_NSYS_EVENT_TYPE."""
 
-IS_EVENT = f'"eventType" IN ({MARK}, {PUSH_POP}, {START_END})'
-"""Program events, in SQL; definitions have times of their own."""
-
-IS_RANGE_OR_MARK = (
-    f"{IS_EVENT} AND typeof(\"start\") = 'integer' AND typeof(\"globalTid\") = 'integer'"
-)
-"""Those that say when and where, in SQL."""
+RANGES_AND_MARKS = Choice(("start", "globalTid"), "eventType", (MARK, PUSH_POP, START_END))
+"""Program events that say when and where; definitions have times of their own."""
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",
             "domainId", "endGlobalTid")  # fmt: skip
@@ -160,18 +155,9 @@ def range_selection(database: Database, names: Names) -> Selection | None:
         decode=decode,
         sql=_range_columns(present),
         as_array=as_array,
-        choose=ranges_and_marks,
-        condition=IS_RANGE_OR_MARK,
+        choice=RANGES_AND_MARKS,
         is_strict=False,
     )
-
-
-def ranges_and_marks(rows: Rows) -> Rows:
-    """Rows of NVTX_EVENTS that are whole ranges or marks: what IS_RANGE_OR_MARK says in SQL."""
-    kinds = rows.integers("eventType")
-    chosen = (kinds == PUSH_POP) | (kinds == START_END) | (kinds == MARK)
-    chosen &= rows.have_integers("start") & rows.have_integers("globalTid")
-    return rows.pick(chosen)
 
 
 class RangeStream:

@@ -7,17 +7,20 @@ The format: https://www.sqlite.org/fileformat2.html, sections 1.3, 1.6 and 2.1.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Bools, Int64s, KeyTable
+from gputui.attribute import LATEST_NS, Bools, Int64s, KeyTable
 from gputui.base import GputuiError
 from gputui.imports.reading import number_distinct
+from gputui.inject.build import PAGES
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -38,6 +41,8 @@ _WORDS_OF_TEXT = 32
 
 # Serial types: a row's header has one for each value.
 NULL, REAL, ZERO, ONE = 0, 7, 8, 9
+NEVER = -(1 << 63)
+"""Before every time."""
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])
 _BLOB, _TEXT = 12, 13
 
@@ -49,6 +54,50 @@ class UnusualTable(GputuiError):
 def _demand(is_so: object) -> None:
     if not is_so:
         raise UnusualTable
+
+
+class Times(NamedTuple):
+    """When rows begin and end."""
+
+    least: int
+    """The lowest start."""
+    most: int
+    """The highest start."""
+    last_end: int
+    """The highest end; a row without an end ends where it begins."""
+    count: int
+    without_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows of a table are read: those with integers in some columns and one of some values,
+    from 0 to 63, in another."""
+
+    integers: tuple[str, ...] = ()
+    column: str = ""
+    values: tuple[int, ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """The condition that a row meets."""
+        values = f'"{self.column}" IN ({", ".join(map(str, self.values))})' if self.values else "1"
+        return " AND ".join(
+            (values, *(f"typeof(\"{name}\") = 'integer'" for name in self.integers))
+        )
+
+    def pick(self, rows: Rows) -> Rows:
+        """Those of these rows."""
+        chosen = np.ones(len(rows), np.bool_)
+        if self.values:
+            kinds = rows.integers(self.column)
+            chosen = np.logical_or.reduce([kinds == value for value in self.values])
+        for name in self.integers:
+            chosen &= rows.have_integers(name)
+        return rows.pick(chosen)
+
+
+EVERY_ROW = Choice()
 
 
 @dataclass(slots=True)
@@ -152,6 +201,18 @@ class Rows:
         result[is_text] = _numbers_of_texts(self.bytes_, at, sizes, numbers)
         return result
 
+    def times(self) -> Times:
+        """When these rows, which may be none, begin and end."""
+        starts = self.integers("start")
+        ends = np.where(self.types("end") == NULL, starts, self.integers("end", NEVER))
+        return Times(
+            int(starts.min(initial=LATEST_NS)),
+            int(starts.max(initial=NEVER)),
+            int(ends.max(initial=NEVER)),
+            len(self),
+            int(np.count_nonzero(self.types("start") == NULL)),
+        )
+
     def _offsets(self, column: str) -> Int64s:
         return self.table.layouts.offsets[:, self.table.columns[column]].take(self.layout)
 
@@ -172,6 +233,8 @@ class TablePages:
         self.layouts = Layouts(nothing, nothing, np.empty(0, np.int64))
         self._keys = KeyTable(MOST_LAYOUTS)
         self._headers = np.empty((0, _LONGEST_HEADER // _WORD + 1), np.int64)
+        self._others = np.zeros(width, np.uint8)
+        """In which columns the rows whose times were asked for have more than integers."""
         self._file = file
         head = os.pread(file.fileno(), 100, 0)
         _demand(len(head) == 100 and head.startswith(b"SQLite format 3\0"))
@@ -186,13 +249,38 @@ class TablePages:
         """Whether the rows read until now have nothing else in these columns, or nothing."""
         places = [self.columns[name] for name in columns if name in self.columns]
         types = self.layouts.types[:, places]
-        return bool(((types <= ONE) & (types != REAL)).all())
+        return bool(((types <= ONE) & (types != REAL)).all()) and not self._others[places].any()
 
     def blocks(self) -> Iterator[Rows]:
         """All rows, in order of their rowids, some pages at a time."""
+        return map(self._rows, self._pages_of_blocks())
+
+    def times(self, choice: Choice) -> Iterator[Times]:
+        """When the chosen rows of each of these blocks begin and end."""
+        library = pages_library()
+        if library is None:
+            yield from (choice.pick(rows).times() for rows in self.blocks())
+            return
+        places = [self.columns.get(name, -1) for name in ("start", "end", choice.column)]
+        kinds = sum(1 << value for value in choice.values)
+        asked = _Question(self._size, self._usable, len(self.columns), *places, kinds)
+        needed = np.array([name in choice.integers for name in self.columns], np.uint8)
+        for pages in self._pages_of_blocks():
+            answer = _Answer(LATEST_NS, NEVER, NEVER)
+            data = self._read(pages)
+            is_unusual = library.gputui_add_times(
+                data.ctypes.data, len(pages), asked, needed.ctypes.data,
+                self._others.ctypes.data, answer,
+            )  # fmt: skip
+            _demand(not is_unusual)
+            yield Times(
+                answer.least, answer.most, answer.last_end, answer.count, answer.without_start
+            )
+
+    def _pages_of_blocks(self) -> Iterator[Int64s]:
         at_once = max(1, BYTES_AT_ONCE // self._size)
         for first in range(0, len(self._leaves), at_once):
-            yield self._rows(self._leaves[first : first + at_once])
+            yield self._leaves[first : first + at_once]
 
     def _find_leaves(self, root: int) -> Int64s:
         level = np.array([root], np.int64)
@@ -298,6 +386,39 @@ class TablePages:
             np.concatenate((layouts.offsets, ends - sizes)),
             np.concatenate((layouts.lengths, ends[:, -1])),
         )
+
+
+# The C that finds when rows begin and end: of a report of 7 million rows in a quarter of the 0.9 s
+# that NumPy takes, and without the interpreter's lock.
+
+
+class _Question(ctypes.Structure):
+    _fields_ = (
+        ("page_bytes", ctypes.c_uint32), ("usable_bytes", ctypes.c_uint32),
+        ("columns", ctypes.c_int32), ("start", ctypes.c_int32), ("end", ctypes.c_int32),
+        ("kind", ctypes.c_int32), ("kinds", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class _Answer(ctypes.Structure):
+    _fields_ = (
+        ("least", ctypes.c_int64), ("most", ctypes.c_int64), ("last_end", ctypes.c_int64),
+        ("count", ctypes.c_uint64), ("without_start", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+@functools.cache
+def pages_library() -> ctypes.CDLL | None:
+    """The library in C; None where it is not built, or from other sources."""
+    if not PAGES.is_current():
+        return None
+    library = ctypes.CDLL(str(PAGES.path))
+    pointer = ctypes.c_void_p
+    library.gputui_add_times.argtypes = [
+        pointer, ctypes.c_uint64, ctypes.POINTER(_Question), pointer, pointer,
+        ctypes.POINTER(_Answer),
+    ]  # fmt: skip
+    return library
 
 
 _SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)

@@ -31,9 +31,9 @@ from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
-    IS_EVENT,
     MARK,
     PUSH_POP,
+    START_END,
     Names,
     RangeNames,
     range_selection,
@@ -257,7 +257,8 @@ class TableSums:
         if not {"eventType", "start", "end", "globalTid"} <= present:
             return None
         if self._database.has_rows(
-            "NVTX_EVENTS", f'{IS_EVENT} AND "eventType" <> {MARK} AND typeof("end") <> \'integer\''
+            "NVTX_EVENTS",
+            f'"eventType" IN ({PUSH_POP}, {START_END}) AND typeof("end") <> \'integer\'',
         ):
             return None  # one that never ended lasts as long as its process
         naming = RangeNames(self._database, self._names)
