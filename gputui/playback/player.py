@@ -193,11 +193,17 @@ LOOK_S = 0.5
 """How long a recording that opens at its end is read before what is there is shown, and how often
 that is repeated; showing takes a fifth of the time at most."""
 
+FIRST_LOOK_S = 0.2
+"""The same for the first look at another tool's file, which is rarely read to its end by then."""
+
 
 class Emitter:
     """Where playback is in the recording, and the thread that goes on from there as requested."""
 
-    def __init__(self, index: Index, asked: Requests, notify: Callable[[], None]) -> None:
+    def __init__(
+        self, index: Index, asked: Requests, notify: Callable[[], None], *, is_imported: bool
+    ) -> None:
+        """`is_imported` is for a file of another tool."""
         self._index = index
         self._line_index = index.line_index
         self._asked = asked
@@ -216,7 +222,7 @@ class Emitter:
         """Whether the state shown lacks samples, until a complete one follows."""
         self._has_arrived = False
         """Whether playback has reached the place where it opens; only then it follows requests."""
-        self._looks_at = time.monotonic() + LOOK_S
+        self._looks_at = time.monotonic() + (FIRST_LOOK_S if is_imported else LOOK_S)
 
     def take(self) -> tuple[Session | None, list[AnyEvent]]:
         """What is new: after a jump the state to continue from, returned once and owned by the
@@ -283,7 +289,7 @@ class Emitter:
         """Show what there is so far of a recording that takes long to read: a report of 0.7 million
         rows stayed dark for as long as `summary` took four times over."""
         before = time.monotonic()
-        if before >= self._looks_at:
+        if before >= self._looks_at and self._line_index.has_captures:
             self._jump_to(len(self._line_index))
             after = time.monotonic()
             self._looks_at = after + max(LOOK_S, 4 * (after - before))
@@ -395,7 +401,9 @@ class Playback:
         self._line_index = self._index.line_index
         self._targets = Targets(self._index, is_live=follows)
         self._asked = Requests(speed, follows=follows)
-        self._emitter = Emitter(self._index, self._asked, notify)
+        self._emitter = Emitter(
+            self._index, self._asked, notify, is_imported=self.share_read is not None
+        )
         if start_s:
             self.seek(start_s)
         self._helpers = [
