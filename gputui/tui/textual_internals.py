@@ -221,11 +221,13 @@ class Terminal(LinuxDriver):
         self._loop.add_signal_handler(signal.SIGCONT, self._continue)
         self.is_entered = True
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGWINCH,))
-        super().start_application_mode()  # type: ignore[no-untyped-call]
-        # Amid one handler of Textual's comes the next: the size that was read last is said first,
-        # and the one before it stayed.
-        self._loop.add_signal_handler(signal.SIGWINCH, self._send_size)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGWINCH,))
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]
+            # Amid one handler of Textual's comes the next: the size that was read last is said
+            # first, and the one before it stayed.
+            self._loop.add_signal_handler(signal.SIGWINCH, self._send_size)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGWINCH,))
         # In the background it is not: SIGCONT says when it may.
         self.is_entered = self._writer_thread is not None
 
@@ -461,6 +463,14 @@ class Resized(_Screen):
         del size
         super()._screen_resized(self.app.size)
 
+    def _compositor_refresh(self) -> None:
+        # Amid a batch Textual drops what it has painted, and takes it for drawn: another size that
+        # came while a view was mounted was not drawn until something else changed.
+        if self.app._batch_count:
+            self._repaint_required = True
+        else:
+            super()._compositor_refresh()
+
 
 @_where_known
 class Narrow(Resized, Screen[None]):
@@ -534,6 +544,11 @@ class Reporting(Closing):
         timer = super().set_timer(delay, callback, name=name, pause=pause)
         timer._skip = False
         return timer
+
+    def _end_batch(self) -> None:
+        super()._end_batch()
+        if not self._batch_count and self.screen_stack:
+            self.screen.check_idle()  # Textual's own word goes to the application alone
 
     def _handle_exception(self, error: Exception) -> None:
         inner = error.error if isinstance(error, WorkerFailed) else error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,6 +140,34 @@ async def test_a_key_costs_one_screen_and_a_slow_line_gets_the_newest(
         await _frame(pilot)
         assert app.main.current == "time"
         assert 0 < CountingDriver.sent - before <= 12_000
+
+
+@pytest.mark.parametrize("key", ["colon", "question_mark", "0"])
+async def test_another_size_that_comes_amid_a_batch_is_drawn_after_it(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Over the palette, a dialog and the view, though nothing else happens."""
+    async with shown(monkeypatch, 80, 24) as (app, pilot, source):
+        source.give(scripted.gpu_session(1, quiet=3))
+        await pilot.press(key)
+        await _frame(pilot)
+        app.app_focus = False  # no cursor blinks
+        await _frame(pilot)
+        is_drawn = asyncio.Event()
+        driver = app._driver
+        assert driver is not None
+
+        def write(text: str) -> None:
+            if "\x1b[45;" in text:
+                is_drawn.set()
+
+        monkeypatch.setattr(driver, "write", write)
+        with app.batch_update():
+            await pilot.resize_terminal(100, 45)
+            await _frame(pilot)
+            assert not is_drawn.is_set()
+        async with asyncio.timeout(20):
+            await is_drawn.wait()
 
 
 def test_a_screen_that_costs_too_much_is_drawn_every_two_seconds() -> None:
