@@ -126,6 +126,50 @@ def test_kernels_that_a_better_way_has_none_of(
         assert where_shown(one) == Lead("kernels", name)
 
 
+TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32"
+BF16 = "nvjet_sm90_tst_192x192_64x4_1x2_h_bz_coopB_bias_TNN"
+MISALIGNED = "ampere_bf16_s1688gemm_bf16_128x128_ldg8_f2f_stages_32x1_tn"
+OF_TORCH = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>"
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_found"),
+    [
+        ({TF32: 0.3, ATTENTION_FP32: 0.2, BF16: 0.3}, True),
+        ({TF32: 0.3, ATTENTION_FP32: 0.2, BF16: 0.03}, False),
+        ({TF32: 0.15, BF16: 0.6}, False),
+        ({MISALIGNED: 0.5, BF16: 0.3}, False),
+    ],
+)
+def test_a_part_of_the_model_outside_autocast_is_told_once(
+    parts: dict[str, float], is_found: bool
+) -> None:
+    names = (*parts, OF_TORCH)
+    shares = (*parts.values(), 0.95 - sum(parts.values()))
+    session, run = a_run(
+        delta({Leaf.MATMUL: 0.5, Leaf.ATTENTION: 0.3, Leaf.ELEMENTWISE: 0.15, Leaf.SYNC: 0.05}),
+        *(
+            KernelDefined(time_ns=1, kernel=number, name=name, mangled=name)
+            for number, name in enumerate(names)
+        ),
+        CaptureDelta(
+            time_ns=2,
+            process=1,
+            kernels=tuple(
+                KernelDelta(
+                    process=1, range=0, kernel=number, device=0, time=times(round(1e5 * share))
+                )
+                for number, share in enumerate(shares)
+            ),
+        ),
+    )
+    seen = {one.cause: one for one in findings(Analysis(session, run))}
+    assert ("outside_autocast" in seen) is is_found
+    if is_found:
+        assert "attention_fp32" not in seen
+        assert "in FP32 or TF32 take 50 % of each step: " in seen["outside_autocast"].sentence
+
+
 def test_a_model_in_full_precision_is_told_once() -> None:
     """Its matrix products take more than its attention: that is the cause of both."""
     leaves = {Leaf.MATMUL_SIMT: 0.6, Leaf.ATTENTION: 0.4}

@@ -51,7 +51,9 @@ def findings(analysis: Analysis) -> list[Finding]:
     ]
     every = _without_consequences([*of_run, *machine_findings(analysis)])
     first = _leading(every)
-    return [*first, *(finding for finding in every if finding not in first)]
+    covered = {cause for finding in first for cause in finding.covers}
+    ordered = (*first, *(finding for finding in every if finding not in first))
+    return [finding for finding in ordered if finding.cause not in covered]
 
 
 @computed_once
@@ -71,11 +73,13 @@ def conclusion(analysis: Analysis) -> Verdict | None:
         return of_leaves
     if of_leaves is None:
         return Verdict(facts[0].word.upper(), facts[0].sentence, facts)
-    has_share = of_leaves.findings or facts[0].share_percent is not None
+    covered = {cause for fact in facts for cause in fact.covers}
+    leaves = [finding for finding in of_leaves.findings if finding.cause not in covered]
+    has_share = leaves or facts[0].share_percent is not None
     return Verdict(
         facts[0].word.upper(),
         facts[0].sentence,
-        (*facts, *of_leaves.findings),
+        (*facts, *leaves),
         of_leaves.tree,
         "" if has_share else of_leaves.headline,
     )
@@ -100,7 +104,12 @@ def _without_consequences(every: list[Finding]) -> list[Finding]:
 def _leading(every: Sequence[Finding]) -> tuple[Finding, ...]:
     """The facts that are the answer rather than the leaves among these. What saves less than a leaf
     has to is none: collections of 7 and 8 % of the time stood first where nothing else did."""
-    explained = {cause for finding in every if finding.leads for cause in finding.explains}
+    explained = {
+        cause
+        for finding in every
+        if finding.leads
+        for cause in (*finding.explains, *finding.covers)
+    }
     leaves = [
         finding
         for finding in every

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from gputui.model import units
 from gputui.model.cards import product_rates
 from gputui.model.leaves import (
     CAUSES,
@@ -255,15 +254,6 @@ OF_OTHER_THREADS = (
 )
 """Where a process computes as much as one thread can while its launching thread sleeps."""
 
-GIVEN_BYTES = 10_000_000
-"""Bytes that a step copies to the GPU from which threads of XLA's that compute copy them, too: they
-need no lock of Python's. 1.7 GB, a table that each of ten calls was given, took 140 of 184 ms."""
-
-PUT_ONCE = (
-    "jax.device_put once for what calls are given again and again: NumPy arrays are copied for "
-    "each call, {size} a step here"
-)
-
 LESS = "do it less often, or off this thread"
 COMPUTE = "compute it on the GPU, or once before the loop"
 # By the line that the CPU is at: a decode loop was advised DataLoader workers.
@@ -359,13 +349,7 @@ def wait_advice(analysis: Analysis, leaves: Mapping[Leaf, int]) -> str | None:
     reports = any(says.search(line.where) or says.search(line.function) for line in lines)
     if reports:
         return SAVE
-    if not threads_compute(analysis):
-        return None
-    steps, copied = analysis.all_steps, analysis.run.memory_operations.values()
-    given_bytes = sum(row.size.total for row in copied if "Host-to-Device" in row.operation)
-    if steps and given_bytes >= GIVEN_BYTES * steps and library(analysis) == "jax":
-        return PUT_ONCE.format(size=units.size(given_bytes / steps))
-    return OF_OTHER_THREADS
+    return OF_OTHER_THREADS if threads_compute(analysis) else None
 
 
 def _mostly(says: re.Pattern[str], lines: list[LikeliestLine]) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name
-from gputui.model.units import count, percent
-from gputui.report.explain.advice import HIDES
+from gputui.model.units import count, percent, size
+from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
 from gputui.report.explain.gains import as_launched
@@ -438,4 +438,130 @@ def few_blocks(analysis: Analysis) -> tuple[Finding, ...]:
     )
 
 
-RULES = (RunRule(12, named), RunRule(13, few_blocks), RunRule(14, slow_kernels))
+GIVEN_BYTES = 10_000_000
+"""Bytes that a step copies to the GPU from which waiting for XLA's threads is waiting for copies:
+1.7 GB, a table that each of ten calls was given, took 172 of 184 ms."""
+
+PUT_ONCE = (
+    "jax.device_put once for what calls are given again and again; of what changes, put the next "
+    "array while the GPU works: device_put returns at once"
+)
+
+OF_COPYING = (Leaf.WAIT, Leaf.HOST, Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED)
+
+
+def given_to_each_call(analysis: Analysis) -> Iterator[Finding]:
+    """NumPy arrays that a JAX program gives to its calls: XLA's threads copy them anew for each, to
+    pinned memory and to the GPU, and the program waits for them."""
+    tree, steps = analysis.tree, analysis.all_steps
+    if tree is None or not steps or library(analysis) != "jax":
+        return
+    copied = analysis.run.memory_operations.values()
+    given_bytes = sum(row.size.total for row in copied if "Host-to-Device" in row.operation)
+    share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in OF_COPYING))
+    waits = share - tree.share(tree.leaves.get(Leaf.HOST, 0))
+    # Where code of the program's own takes longer, that is the cause.
+    if given_bytes < GIVEN_BYTES * steps or waits < max(SPEAKS, share / 2):
+        return
+    lines = analysis.lines(Leaf.WAIT)[:1]
+    yield Finding(
+        cause="given_to_each_call",
+        view="timeline",
+        word="arrays copied for each call",
+        sentence=(
+            f"{size(given_bytes / steps)} of NumPy arrays are copied to the GPU for each step's "
+            f"calls: with what waits for them {100 * share:.0f} % of {in_words(tree, ())[0]}."
+        ),
+        advice=PUT_ONCE,
+        value=100 * share,
+        threshold=100 * SPEAKS,
+        source="bytes that copies move to the GPU, and what the GPU waits for meanwhile",
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
+        recoverable=share,
+        gains=gain_of(0.9 * share, tree.share(tree.idle_ns) + waits),
+        evidence=(f"The program waits at {lines[0].where}",) if lines else (),
+        place=lines[0].where if lines else "",
+        covers=tuple(LEAVES[leaf].key for leaf in OF_COPYING),
+        leads=True,
+    )
+
+
+_FULL = re.compile(r"tf32|s1688gemm|fmha_cutlass[FB]_f32", re.I)
+_HALF = re.compile(r"bf16|f16|nvjet\w*_h|half", re.I)
+_OF_MODELS = (Leaf.MATMUL, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION)
+
+LEAST_HALF = 0.04
+"""Share of the time in products and attention of half precision from which a program uses autocast
+on purpose: 0.06 in `fundus_distill_timm`, the only recording of 480 with as much in FP32 or TF32
+beside it, but one of JAX."""
+
+IN_HALF = {False: (0.4, 0.5), True: (0.8, 0.87)}
+"""What goes, at least and at most, of products in TF32, whose peak is half of that of bf16, and of
+attention in FP32 (14.8 ms against 2.1, as above)."""
+
+AUTOCAST = (
+    "run all of it under autocast: a second model, too (a teacher, a frozen encoder), and nothing "
+    "with .float() or autocast(enabled=False) around it that needs no FP32"
+)
+
+
+def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
+    """A part of the model that computes in FP32 or TF32 beside others in half precision."""
+    tree, names = analysis.tree, analysis.kernel_names
+    if tree is None or library(analysis) != "torch":
+        return
+    times = Counter[str]()
+    whole_ns = 0
+    for number, (_, ns) in analysis.kernel_sums.items():
+        whole_ns += ns
+        name = names[number].name if number in names else ""
+        leaf = leaf_of_kernel(name)
+        if leaf not in _OF_MODELS:
+            continue
+        if _HALF.search(name):  # of bf16 `ampere_bf16_s1688gemm`, too
+            times["half"] += ns
+        elif _FULL.search(name):
+            times["attention" if leaf is Leaf.ATTENTION else "products"] += ns
+    products, attention, half = (
+        tree.kernels_share * times[kind] / whole_ns if whole_ns else 0.0
+        for kind in ("products", "attention", "half")
+    )
+    share = products + attention
+    moving = (Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
+    # What lies between the products moves half of the bytes, as far as it is of that part.
+    beside = 0.5 * tree.share(sum(tree.leaves.get(leaf, 0) for leaf in moving))
+    least, most = (
+        IN_HALF[False][end] * products + IN_HALF[True][end] * attention for end in (0, 1)
+    )
+    most += beside * share / (share + half) if share else 0.0
+    if half < LEAST_HALF or least < SPEAKS:
+        return
+    yield Finding(
+        cause="outside_autocast",
+        view="kernels",
+        word="part in full precision",
+        sentence=(
+            "Matrix products and attention in FP32 or TF32 take "
+            f"{of_scope(tree, share)}, while other parts of the model compute in half precision."
+        ),
+        advice=AUTOCAST,
+        value=100 * least,
+        threshold=100 * SPEAKS,
+        source="names of the kernels of matrix products and attention",
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
+        recoverable=(least + most) / 2,
+        gains=as_launched(analysis, gain_of(least, most)),
+        covers=("attention_fp32",),
+        leads=True,
+    )
+
+
+RULES = (
+    RunRule(12, outside_autocast),
+    RunRule(12, named),
+    RunRule(12, given_to_each_call),
+    RunRule(13, few_blocks),
+    RunRule(14, slow_kernels),
+)
