@@ -17,7 +17,7 @@ import pytest
 from gputui.collect.serving_pages import read_page
 from gputui.state import Session
 from gputui.store.journal import JournalReader
-from workloads.serve.client import ask, figures, load
+from workloads.serve.client import Answer, ask, figures, load
 
 SERVE = (
     "serve", "--device=cpu", "--size=llama-tiny", "--arrivals=http", "--port=0",
@@ -107,7 +107,7 @@ def test_what_is_refused():
                          {"prompt": "a", "max_tokens": 1000}, {"prompt": 5})
         ]  # fmt: skip
         assert text_of(f"{url}/nothing")[0] == 404
-        assert ask(url, 2, 1, seed=0)[1] == ""
+        assert ask(url, 2, 1, seed=0).failure == ""
 
     assert {status for status, _ in refused} == {400}
     assert "there is room for 64" in refused[4][1]
@@ -134,7 +134,7 @@ def test_gputui_reads_the_server_that_it_runs():
             if b'"server_sample"' in line and tokens < 30:
                 tokens += json.loads(line).get("output_tokens", 0)
                 if tokens == 30:  # the engine ends with the sixth request
-                    assert ask(url, 5, 1, seed=3)[1] == ""
+                    assert ask(url, 5, 1, seed=3).failure == ""
     session = Session.from_events(JournalReader(io.BytesIO(b"".join(journal)), "pipe"))
     [read] = session.servers.values()
 
@@ -152,9 +152,9 @@ def test_figures_of_moments():
     ms = 1_000_000
     found = figures(
         [
-            (0, [10 * ms, 20 * ms, 40 * ms], ""),
-            (5 * ms, [35 * ms], ""),
-            (0, [1 * ms], "1 tokens of 2"),
+            (0, Answer([10 * ms, 20 * ms, 40 * ms], "", 3)),
+            (5 * ms, Answer([35 * ms], "", 1)),
+            (0, Answer([1 * ms], "1 tokens of 2", 1)),
         ]
     )
     assert (found["completed"], found["failures"]) == (2, ["1 tokens of 2"])
