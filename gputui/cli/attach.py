@@ -41,12 +41,19 @@ def run_attach(options: argparse.Namespace) -> int:
 
         show = hosts.record if mode == "record" else hosts.screen
         return show(options, _far_run(pids, options))
-    from gputui.collect.processes import same_process
+    from gputui.collect.processes import cuda_processes, same_process
     from gputui.collect.traced_run import request_of_pid
 
+    pid = pids[0]
     if options.started is not None:
-        same_process(pids[0], options.started)
-    watch = Watch(options, request_of_pid(pids[0]), sys.argv[1:], None)
+        same_process(pid, options.started)
+    computing = cuda_processes(pid)
+    if computing and computing[0] != pid:
+        # Who serves a model knows the process that answers requests; its child is on the GPU.
+        more = f", the first of {len(computing)} below it that do" if computing[1:] else ""
+        say(f"process {pid} uses no GPU: attaching to {computing[0]}, its child{more}")
+        pid = computing[0]
+    watch = Watch(options, request_of_pid(pid), sys.argv[1:], None)
     return record(watch) if mode == "record" else screen(watch)
 
 

@@ -272,16 +272,37 @@ class _Details(msgspec.Struct, frozen=True):
     parent_pid: int | None = None
 
 
-def _has_nvidia_device(pid: int) -> bool:
+def _has_nvidia_device(pid: int, device: str = "/dev/nvidia") -> bool:
     """Whether the process has a device file of the driver open, as every CUDA process does."""
     folder = f"/proc/{pid}/fd"
     try:
         return any(
-            os.readlink(f"{folder}/{number}").startswith("/dev/nvidia")
-            for number in os.listdir(folder)
+            os.readlink(f"{folder}/{number}").startswith(device) for number in os.listdir(folder)
         )
     except OSError:
         return False
+
+
+CUDA_DEVICE = "/dev/nvidia-uvm"
+"""What CUDA opens in a process, and a reader of the driver's figures, as NVML, does not."""
+
+
+def cuda_processes(pid: int) -> list[int]:
+    """`pid` where it uses CUDA, else all below it that do, oldest first; none of those that this
+    user may not look into."""
+    if _has_nvidia_device(pid, CUDA_DEVICE):
+        return [pid]
+    import psutil
+
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+        return [
+            each.pid
+            for each in sorted(below, key=lambda each: (each.create_time(), each.pid))
+            if _has_nvidia_device(each.pid, CUDA_DEVICE)
+        ]
+    except psutil.Error:
+        return []
 
 
 def _merged(by_gpu: dict[int, dict[str, str]]) -> dict[str, str]:

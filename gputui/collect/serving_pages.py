@@ -19,7 +19,7 @@ from gputui.model.events import LatencyDelta, ServerSample
 class Engine(NamedTuple):
     """How one engine calls things. Names are as its page has them, but with "_" for ":", which
     newer SGLang and collectors write. Of several names of a gauge or histogram the first that is
-    there counts, newer ones first; the names in a tuple inside are added up.
+    there counts, newer ones first; those in a tuple inside are added up where all are there.
     """
 
     name: str
@@ -75,7 +75,8 @@ ENGINES: tuple[Engine, ...] = (
         },
         histograms={
             "ttft": ("sglang_time_to_first_token_seconds",),
-            "tpot": ("sglang_time_per_output_token_seconds",),
+            "tpot": ("sglang_request_time_per_output_token_seconds",
+                     "sglang_time_per_output_token_seconds"),
             "itl": ("sglang_inter_token_latency_seconds",),
             "e2e": ("sglang_e2e_request_latency_seconds",),
             "queue": ("sglang_queue_time_seconds",),
@@ -121,14 +122,20 @@ ENGINES: tuple[Engine, ...] = (
         },
     ),
     Engine(
-        "llama.cpp", "llamacpp_", "ggml-org/llama.cpp: tools/server/server.cpp",
+        "llama.cpp", "llamacpp_", "ggml-org/llama.cpp: tools/server/server-task.cpp",
         gauges={
             "requests_running": ("llamacpp_requests_processing",),
             "requests_waiting": ("llamacpp_requests_deferred",),
             "kv_cache_ratio": ("llamacpp_kv_cache_usage_ratio",),
         },
         counters={
-            "input_tokens": ("llamacpp_prompt_tokens_total",),
+            # Newer ones count apart what the cache had.
+            "input_tokens": (("llamacpp_prompt_tokens_total",
+                              "llamacpp_prompt_tokens_cached_total"),
+                             "llamacpp_prompt_tokens_total"),
+            "prefix_queries": (("llamacpp_prompt_tokens_total",
+                                "llamacpp_prompt_tokens_cached_total"),),
+            "prefix_hits": ("llamacpp_prompt_tokens_cached_total",),
             "output_tokens": ("llamacpp_tokens_predicted_total",),
             # Of all tokens and the seconds for them: the mean gap, without a distribution.
             "itl_sum": ("llamacpp_tokens_predicted_seconds_total",),
@@ -148,6 +155,11 @@ COUNTED = (
 MOST_LINES = 20_000
 """The most samples of known names on one page; a page of vLLM with eight ranks has about 4,000 in
 all."""
+
+_SHARING = {"tp_rank", "pp_rank", "moe_ep_rank"}
+"""Labels of ranks that compute the same requests: SGLang's each count all of them
+(--enable-metrics-for-all-schedulers, and each stage of a pipeline). Its gauges also have a series
+for each priority beside their sum, whose priority is ""."""
 
 MOST_BUCKETS = 200
 _MOST = 2.0**62
@@ -181,8 +193,13 @@ def read_page(text: str) -> Page | None:
     gauges = {
         quantity: value
         for quantity, names in engine.gauges.items()
-        # Ranks that share the requests each have a cache of their own: the fullest decides.
-        if (value := samples.first(names, max if quantity == "kv_cache_ratio" else sum)) is not None
+        # Each data-parallel engine has a cache of its own: the fullest decides.
+        if (
+            value := samples.first(
+                names, max if quantity == "kv_cache_ratio" else sum, is_gauge=True
+            )
+        )
+        is not None
     }
     counters = {
         quantity: value
@@ -253,13 +270,26 @@ class _Samples:
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise ValueError(f"not Prometheus' text format: {sanitize(str(error), 120)}") from None
 
-    def first(self, names: Sequence[str | tuple[str, ...]], add: Any) -> float | None:
+    def first(
+        self, names: Sequence[str | tuple[str, ...]], add: Any, *, is_gauge: bool = False
+    ) -> float | None:
         for name in names:
             added = (name,) if isinstance(name, str) else name
-            values = [value for part in added for _, value in self._values.get(part, ())]
-            if values:
-                return float(add(values))
+            values = [self._apart(part, is_gauge=is_gauge) for part in added]
+            if all(values):
+                return float(add(value for of_part in values for value in of_part))
         return None
+
+    def _apart(self, name: str, *, is_gauge: bool) -> list[float]:
+        """Its series that count different requests."""
+        samples = self._values.get(name, [])
+        if is_gauge and any(labels.get("priority") == "" for labels, _ in samples):
+            samples = [sample for sample in samples if sample[0].get("priority") == ""]
+        apart: dict[frozenset[tuple[str, str]], float] = {}
+        for labels, value in samples:
+            key = frozenset(item for item in labels.items() if item[0] not in _SHARING)
+            apart[key] = max(value, apart.get(key, 0.0))
+        return [*apart.values()]
 
     def histogram(self, names: Iterable[str]) -> Histogram | None:
         for name in names:

@@ -189,6 +189,9 @@ class ServerReader:
         self._interval_s, self._roots, self._emit = interval_s, roots, emit
         self._stopping = threading.Event()
         self._searched_s = 0.0
+        self._silent: dict[str, tuple[int, float]] = {}
+        """Addresses without a page: how often they were asked, and when they are again. Each time
+        twice as late: an engine that loads its model answers soon, what is no page never will."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -207,7 +210,7 @@ class ServerReader:
         while not self._stopping.is_set():
             due_s = time.monotonic() + max(0.1, self._interval_s())
             if self._search:
-                self._look_for_engines()
+                self.look_for_engines(time.monotonic())
             for server in [*self._servers.values()]:
                 if self._stopping.is_set():
                     return
@@ -216,15 +219,18 @@ class ServerReader:
                     self._emit([sample])
             self._stopping.wait(max(0.05, due_s - time.monotonic()))
 
-    def _look_for_engines(self) -> None:
-        now_s = time.monotonic()
+    def look_for_engines(self, now_s: float) -> None:
+        """Ask the ports that are due, and keep those with a page; nothing too soon after the last
+        search."""
         pause_s = 10 * SEARCH_S if self._servers else SEARCH_S
         if self._searched_s and now_s - self._searched_s < pause_s:
             return
         self._searched_s = now_s
         roots = self._roots()
+        ports = {(server.pid, urlsplit(url).port) for url, server in self._servers.items()}
         for listening in engines_listening(roots) if roots else ():
-            if listening.url in self._servers:
+            times, due_s = self._silent.get(listening.url, (0, 0.0))
+            if (listening.pid, listening.port) in ports or now_s < due_s:
                 continue
             is_new = os.getpid() in roots and _is_younger(listening.pid)
             server = _Server(listening.url, listening.pid, is_new=is_new)
@@ -234,7 +240,10 @@ class ServerReader:
                 not sample.unavailable_reason or sample.unavailable_reason == INSTALL
             ):
                 self._servers[listening.url] = server
+                ports.add((listening.pid, listening.port))
                 self._emit([sample])
+            else:
+                self._silent[listening.url] = times + 1, now_s + SEARCH_S * 2.0 ** min(times, 16)
 
 
 # --- Where a known engine listens, found through the tree of processes: the process that answers
@@ -243,12 +252,19 @@ class ServerReader:
 # From sockets to processes as `ss` finds it: /proc/PID/net/tcp has the sockets that listen, with
 # their inodes, and /proc/PID/fd who holds them (proc(5)).
 
-# Command lines of engines, and of the workload `serve`: nobody else's ports are asked anything.
+# Command lines of engines, and of the workload `serve`: nobody else's ports are asked anything. A
+# folder of such a name is no engine: environments are called so.
 _ENGINE = re.compile(
-    r"(?:^|[/\s.\0_-])(?:vllm|sglang|trtllm|tensorrt_llm|text-generation-(?:router|launcher)"
-    r"|llama-server|llama_cpp|dynamo|tritonserver)(?=$|[/\s.\0:_-])|workloads\0serve\0",
+    r"(?:^|[/\s\0])(?:(?:vllm|sglang|trtllm|tensorrt_llm|text-generation-(?:router|launcher)"
+    r"|llama-server|llama_cpp|dynamo|tritonserver)(?:[\s.:_-][^/\0]*)?(?=\0|$)"
+    r"|llama\0server?\0|(?:vllm/entrypoints|sglang/launch_server)\b)|workloads\0serve\0",
     re.IGNORECASE,
 )
+
+# Processes of engines that compute or schedule, by the titles that they give themselves. What
+# listens there are libraries: Gloo keeps each connection of a stranger open for ever, and vLLM's
+# worker on a CPU has a dozen such ports.
+_WORKER = re.compile(r"(?:vllm|sglang)::(?!apiserver|tokenizer_worker)", re.IGNORECASE)
 
 _LISTENS = "0A"
 # Parents to follow from the process that is looked at: an engine's API server is one or two up.
@@ -279,20 +295,17 @@ def engines_listening(roots: Iterable[int]) -> list[Listening]:
     not reachable through this machine's loopback.
     """
     network = _namespace("self")
-    ports: list[Listening] = []
+    ports: dict[tuple[str, int], Listening] = {}
     for pid in _tree(roots):
-        if len(ports) >= MOST_PORTS:
-            break
-        if not _ENGINE.search(_command(pid)) or _namespace(pid) != network:
-            continue
-        sockets = _sockets(pid)
-        ports += [
-            Listening(pid, host, port)
-            for inode, host, port in (_listening(pid) if sockets else ())
-            if inode in sockets
-        ]
-    alone = {port.port: port for port in reversed(ports)}
-    return sorted(alone.values(), key=lambda port: port.port)[:MOST_PORTS]
+        if may_have_page(_command(pid)) and _namespace(pid) == network:
+            for host, port in listening_sockets(pid):
+                ports.setdefault((host, port), Listening(pid, host, port))
+    return sorted(ports.values(), key=lambda each: (each.port, ":" in each.host))[:MOST_PORTS]
+
+
+def may_have_page(command: str) -> bool:
+    """Whether a command line, as /proc has it, is of what answers an engine's requests."""
+    return _ENGINE.search(command) is not None and _WORKER.match(command) is None
 
 
 def _tree(roots: Iterable[int]) -> list[int]:
@@ -359,9 +372,10 @@ def _sockets(pid: int) -> set[str]:
     return inodes
 
 
-def _listening(pid: int) -> Iterator[tuple[str, str, int]]:
-    """Inode, the address to ask, and port of what listens in a process's network namespace."""
-    for table, width, loopback in (("tcp", 8, "127.0.0.1"), ("tcp6", 32, "::1")):
+def listening_sockets(pid: int) -> Iterator[tuple[str, int]]:
+    """The addresses through which a process's sockets are reached, and their ports."""
+    own = _sockets(pid)
+    for table, width in (("tcp", 8), ("tcp6", 32)):
         try:
             with Path(f"/proc/{pid}/net/{table}").open() as file:
                 lines = file.read(4_000_000).splitlines()[1:]
@@ -369,23 +383,24 @@ def _listening(pid: int) -> Iterator[tuple[str, str, int]]:
             continue
         for line in lines:
             words = line.split()
-            if len(words) < 10 or words[3] != _LISTENS:
+            if len(words) < 10 or words[3] != _LISTENS or words[9] not in own:
                 continue
             address, _, port = words[1].partition(":")
-            if len(address) != width or not re.fullmatch(r"[0-9A-F]{4}", port):
+            if len(address) != width or not re.fullmatch(r"[0-9A-F]+:[0-9A-F]{4}", words[1]):
                 continue
-            host = _reachable(address, loopback)
-            if host is not None:
-                yield words[9], host, int(port, 16)
+            for host in _reachable(bytes.fromhex(address)):
+                yield host, int(port, 16)
 
 
-def _reachable(address: str, loopback: str) -> str | None:
-    """Through which loopback address it is reached; None where it listens elsewhere only. Addresses
-    are written as 32-bit words in the machine's order, all of which are little-endian here."""
-    if address == "0" * 32:
-        return "127.0.0.1"  # "::" accepts IPv4 too, unless IPV6_V6ONLY is set
-    if not address.strip("0") or address == "0" * 24 + "01000000":
-        return loopback
-    if len(address) == 8 and address.endswith("7F"):
-        return ".".join(str(int(address[place : place + 2], 16)) for place in (6, 4, 2, 0))
-    return None
+def _reachable(address: bytes) -> tuple[str, ...]:
+    """Where it is reached on this machine. Addresses are written as 32-bit words in the machine's
+    order, all of which are little-endian here."""
+    import ipaddress
+
+    words = (address[start : start + 4][::-1] for start in range(0, len(address), 4))
+    host = ipaddress.ip_address(b"".join(words))
+    if not host.is_unspecified:
+        mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
+        return (str(mapped or host),)
+    # "::" accepts IPv4 too, unless IPV6_V6ONLY is set, as asyncio does.
+    return ("127.0.0.1",) if len(address) == 4 else ("127.0.0.1", "::1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from gputui.collect.nvml import GpuProcess, ProcessUse
 from gputui.collect.nvml.device import LEAST_AGE_NS, MOST_AGE_NS, Turns
 from gputui.collect.nvml.reading import DeviceReading
-from gputui.collect.processes import ProcessTable
+from gputui.collect.processes import ProcessTable, cuda_processes
 from gputui.model.events import GpuSample
 from tests.collect.fake_machine import (
     NO_PERMISSION,
@@ -330,3 +331,25 @@ def test_a_driver_that_will_not_list(machine: FakeMachine, probe: Probe) -> None
     assert reading.host_reasons["processes"].startswith("no permission")
     assert reading.host_reasons["processes.sm_percent"] == "not supported by this GPU"
     assert reading.gpu().utilization_percent == 97.0
+
+
+def test_who_uses_cuda_below_a_process(monkeypatch, tmp_path):
+    """By the device that it has open: the process itself, else its children, oldest first."""
+    device = tmp_path / "nvidia-uvm"
+    device.touch()
+    monkeypatch.setattr("gputui.collect.processes.CUDA_DEVICE", str(device))
+    opens = 'for each in 1 2; do (echo up; exec tail -f /dev/null) 3<"$0" & done; wait'
+    with subprocess.Popen(["sh", "-c", opens, str(device)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert [parent.stdout.readline() for _ in range(2)] == [b"up\n"] * 2
+        children = [each.pid for each in psutil.Process(parent.pid).children()]
+        try:
+            assert {*cuda_processes(parent.pid)} == {*children}
+            assert cuda_processes(children[1]) == [children[1]]
+            with device.open():
+                assert cuda_processes(os.getpid()) == [os.getpid()]
+        finally:
+            parent.kill()
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+    assert cuda_processes(NO_SUCH_PID) == []

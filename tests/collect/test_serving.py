@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ from gputui.collect.serving_reader import (
     address_of,
     engines_listening,
     fetch_page,
+    listening_sockets,
+    may_have_page,
 )
 from gputui.model.events import ServerSample
 from gputui.state import Session
@@ -39,6 +42,7 @@ def page_of(engine: str) -> str:
 
 
 READ = {
+    "vllm-0.32": ("vLLM", 8, 44, 0.928187592, 87780, 25128, 417, 0, 100 * 50688 / 87780),
     "vllm": ("vLLM", 12, 3, 81.25, 40000, 9000, 100, 7, 25.0),
     "sglang": ("SGLang", 5, 0, 28.0, 8128902, 7557572, 11014, 2, 100 * 100000 / 8128902),
     "tensorrt-llm": ("TensorRT-LLM", 8, 2, 50.0, 5000, 2500, 20, None, 25.0),
@@ -108,7 +112,8 @@ def test_every_declared_name_is_on_a_page_or_an_older_one():
         assert page is not None
         shown = {*page.gauges, *page.counters, *page.histograms, "itl_sum", "itl_count"}
         declared = {*engine.gauges, *engine.counters, *engine.histograms}
-        missing = {"llama.cpp": {"kv_cache_ratio"}, "SGLang": {"tpot"}}.get(engine.name, set())
+        newer = {"kv_cache_ratio", "prefix_queries", "prefix_hits"}
+        missing = {"llama.cpp": newer, "SGLang": {"tpot"}}.get(engine.name, set())
         assert declared - shown == missing, engine.name
 
 
@@ -154,6 +159,22 @@ def test_ranks_are_added_up_and_the_fullest_cache_counts():
 
     assert page is not None
     assert page.gauges == {"requests_running": 10, "kv_cache_ratio": 0.4}
+
+
+def test_ranks_that_share_requests_and_priorities_count_once():
+    """SGLang's pipeline of two, each rank of which counts all, with a series for each priority."""
+    text = "".join(
+        f'sglang:{name}{{dp_rank="{dp}",pp_rank="{pp}",priority="{priority}"}} {value}\n'
+        for name in ("num_running_reqs", "num_retracted_requests_total")
+        for dp in range(2)
+        for pp in range(2)
+        for priority, value in (("", 5), ("1", 3), ("2", 2))
+    )
+    page = read_page(text)
+
+    assert page is not None
+    assert page.gauges == {"requests_running": 10}
+    assert page.counters == {"preemptions": 20}  # those of no priority are others
 
 
 def test_newer_sglang_writes_underscores():
@@ -388,7 +409,8 @@ import os, subprocess, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 class Page(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200); self.end_headers()
+        print("asked", flush=True)
+        self.send_response(404 if "loading" in sys.argv else 200); self.end_headers()
         self.wfile.write(b"vllm:num_requests_running 2\\nvllm:generation_tokens_total 5\\n")
     def log_message(self, *_): pass
 server = HTTPServer(("127.0.0.1", 0), Page)
@@ -400,15 +422,16 @@ server.serve_forever()
 
 
 @contextmanager
-def an_engine(*words: str) -> Iterator[tuple[int, int, int]]:
-    """A process that listens and answers, with a worker below it: (PID, worker's PID, port)."""
+def an_engine(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """A process that listens and answers, with a worker below it, whose PID is the second, and
+    its port."""
     process = subprocess.Popen(
         [sys.executable, "-c", _ENGINE, *words], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     worker, port = map(int, process.stdout.readline().split())
     try:
-        yield process.pid, worker, port
+        yield process, worker, port
     finally:
         process.kill()
         process.wait()
@@ -417,7 +440,8 @@ def an_engine(*words: str) -> Iterator[tuple[int, int, int]]:
 
 def test_the_one_that_listens_is_found_from_the_worker():
     """Who attaches names the process on the GPU; its parent answers requests."""
-    with an_engine("/usr/bin/vllm", "serve", "model") as (pid, worker, port):
+    with an_engine("/usr/bin/vllm", "serve", "model") as (process, worker, port):
+        pid = process.pid
         found = engines_listening([worker])
         assert [(each.pid, each.port) for each in found] == [(pid, port)]
         assert found == engines_listening([pid])
@@ -430,9 +454,66 @@ def test_the_one_that_listens_is_found_from_the_worker():
 
 def test_other_programs_are_not_asked():
     """A program that listens but is no known engine."""
-    with an_engine("notebook") as (pid, _, _):
-        assert engines_listening([pid]) == []
+    with an_engine("notebook") as (process, _, _):
+        assert engines_listening([process.pid]) == []
         assert engines_listening([os.getpid()]) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "is_asked"),
+    [
+        ("python3 /opt/bin/vllm serve model", True),
+        ("python3 -m vllm.entrypoints.openai.api_server --model m", True),
+        ("python3 /src/vllm/entrypoints/openai/api_server.py", True),
+        ("VLLM::APIServer_1   ", True),
+        ("sglang::tokenizer_worker:812", True),
+        ("python3 -m sglang.launch_server", True),
+        ("/opt/bin/llama-server -m x.gguf", True),
+        ("/usr/local/bin/llama serve -m x.gguf", True),
+        ("text-generation-router --port 80", True),
+        ("trtllm-serve model", True),
+        ("VLLM::EngineCore   ", False),
+        ("VLLM::Worker_TP1", False),
+        ("sglang::scheduler_TP0", False),
+        ("sglang::detokenizer", False),
+        ("/envs/vllm/bin/python3 train.py", False),
+        ("/envs/vllm-0.9/bin/python3 -m jupyterlab", False),
+        ("/usr/bin/llama cli -m x.gguf", False),
+    ],
+)
+def test_which_processes_are_asked(command, is_asked):
+    """What answers requests; no worker, whose libraries listen, and nothing in an engine's
+    folder."""
+    assert may_have_page(command.replace(" ", "\0").replace("\0\0\0", "   ")) == is_asked
+
+
+def test_where_a_page_is_reached():
+    """Real sockets: of this machine's other addresses their own; "::" through both kinds."""
+    for family, address, hosts in (
+        (socket.AF_INET, "0.0.0.0", ["127.0.0.1"]),
+        (socket.AF_INET, "127.0.0.9", ["127.0.0.9"]),
+        (socket.AF_INET6, "::1", ["::1"]),
+        (socket.AF_INET6, "::", ["127.0.0.1", "::1"]),
+        (socket.AF_INET6, "::ffff:127.0.0.3", ["127.0.0.3"]),
+    ):
+        with socket.socket(family) as listens:
+            try:
+                listens.bind((address, 0))
+            except OSError:
+                continue  # a machine without IPv6
+            listens.listen()
+            port = listens.getsockname()[1]
+            assert [host for host, each in listening_sockets(os.getpid()) if each == port] == hosts
+
+
+def test_what_is_no_page_is_asked_ever_less_often():
+    """Each ask may cost a program a connection that it never closes."""
+    with an_engine("vllm", "serve", "loading") as (process, _, _):
+        reader = ServerReader(ServingOptions(), lambda: 0.1, lambda: [process.pid], print)
+        for time_s in (0, 1, 2, 3, 5, 7, 14, 15, 30, 31):
+            reader.look_for_engines(1000.0 + time_s)
+        process.kill()
+        assert process.stdout.read().split() == ["asked"] * 6  # after 0, 1, 3, 7, 15 and 31 s
 
 
 def test_nothing_is_searched_where_it_is_not_wanted():

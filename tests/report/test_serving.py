@@ -126,6 +126,32 @@ def test_requests_that_wait_beside_an_idle_gpu(idle, speaks):
         assert not result["queue"].leads
 
 
+@pytest.mark.parametrize(
+    ("running", "percent", "waiting", "speaks"),
+    [
+        ([8] * 7 + [2] * 3, 20.0, 40, True),
+        ([8] * 6 + [2] * 4, 20.0, 40, False),
+        ([8] * 10, 90.0, 40, False),
+        ([8] * 10, 20.0, 0, False),
+        ([8] * 10, None, 40, True),
+    ],
+)
+def test_an_engine_that_admits_no_more(running, percent, waiting, speaks):
+    """As many run as ever did whenever others wait, and there is room; llama.cpp does not tell how
+    full its cache is."""
+    gauges = {"requests_waiting": waiting, "kv_cache_percent": percent}
+    samples = [
+        msgspec.structs.replace(sample, requests_running=requests)
+        for sample, requests in zip(readings(10, **gauges), running, strict=True)
+    ]
+    result = found(HEALTHY, *samples)
+    assert ("batch_limit" in result) == speaks
+    if speaks:
+        assert result["batch_limit"].sentence.startswith(
+            "40.0 requests wait in the mean, while never more than 8 run at once"
+        )
+
+
 def test_two_readings_are_too_few():
     """For a mean over time."""
     assert "kv_cache_full" not in found(

@@ -27,7 +27,9 @@ async def test_who_waits_and_why(show: Show, size: tuple[int, int]) -> None:
         e2e=WHOLE,
     )
     async with show([*scripted.gpu_session(1), samples], size) as shown:
-        await shown.press("1", "1")
+        await shown.press("1")
+        assert "vLLM  running 7   waiting 23   TTFT 150 ms   KV cache 99 %" in shown.text
+        await shown.press("1")
         assert shown.app.main.current == "serving"
         for text in ("vLLM at http://127.0.0.1:8000/metrics", "waiting 23", "KV cache 99 %",
                      "TTFT", "150 ms", "100 ms to 250 ms", "KV CACHE FULL",

@@ -25,6 +25,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
 from gputui.tui.views.hosts import short_hosts
+from gputui.tui.views.serving import engine_rows
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
 from gputui.tui.widgets.causes import hundred_bar, legend
@@ -346,6 +347,7 @@ class OverviewView(View):
         layout.add(alert_rows(self.model.session, width))
         layout.add(problems(run, width, self.model.remark, max(2, height // 12)))
         self._answer(layout, run, read, height)
+        layout.add(engine_rows(self.model.session, width))
         if run.metrics:
             layout.add(metric_rows(run, width, 1))
         also = self._also(read, width, height)

@@ -8,15 +8,17 @@ from gputui.report.explain import Finding, MachineAnalysis, findings, machine_fi
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.serving import stages, unasked
 from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
+from gputui.state import Session
 from gputui.state.readings import Server
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, clip, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import declared, table_rows
 from gputui.tui.widgets.view import Details, Lead, View
 
 _CAUSES = (
-    "preemptions", "kv_cache_full", "queue", "long_prompts", "slow_tokenizer", "graph_batches",
+    "preemptions", "kv_cache_full", "queue", "batch_limit", "long_prompts", "slow_tokenizer",
+    "graph_batches",
 )  # fmt: skip
 
 
@@ -95,17 +97,30 @@ class ServingView(View):
         return Lead("phases")
 
 
-def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
-    """An engine's name and place, and how it stands now; that the page of a run that `is_over` is
-    gone is no news."""
-    where = f"{server.engine or 'engine'} at {sanitize(server.url, 200)}"
-    title = f"{where}  {server.model}" if server.model else where
-    rows: list[Row] = [heading(title, width)]
-    if server.reason is not None and not is_over:
-        rows += wrap(f"not read: {server.reason}", width - 2, "warn", " ")
+def engine_rows(session: Session, width: int) -> list[Row]:
+    """Who waits at each engine, and how long since gputui reads it, a row each."""
+    rows: list[Row] = []
+    for server in session.servers.values():
+        if server.newest is None:
+            continue
+        means = [
+            (_SHORT[name], units.duration(round(1e9 * latency.mean_s)))
+            for name, latency in server.known_latencies()
+            if name in _SHORT and latency.mean_s is not None
+        ]
+        spans = [((f"{name} ", "dim"), (value, "value")) for name, value in
+                 (*_now(server)[:2], *means[:2], *_now(server)[2:])]  # fmt: skip
+        rows.append(clip(((f" {server.engine}  ", "label"), *flow(spans, 1000, 2)[0]), width))
+    return rows[:2]
+
+
+_SHORT = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
+
+
+def _now(server: Server) -> list[tuple[str, str]]:
+    """What an engine last said, as names and values; nothing of what it does not tell."""
     newest = server.newest
-    if newest is None:
-        return rows
+    assert newest is not None
     figures = [
         ("running", units.quantity(newest.requests_running)),
         ("waiting", units.quantity(newest.requests_waiting)),
@@ -115,8 +130,20 @@ def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
         ("in", units.quantity(newest.input_tokens_per_s, "tok/s")),
         ("prefix hits", units.percent(server.prefix_hit_percent)),
     ]
-    shown = [(name, value) for name, value in figures if value != units.MISSING]
-    spans = [((f"{name} ", "dim"), (value, "value")) for name, value in shown]
+    return [(name, value) for name, value in figures if value != units.MISSING]
+
+
+def _about(server: Server, width: int, *, is_over: bool) -> list[Row]:
+    """An engine's name and place, and how it stands now; that the page of a run that `is_over` is
+    gone is no news."""
+    where = f"{server.engine or 'engine'} at {sanitize(server.url, 200)}"
+    title = f"{where}  {server.model}" if server.model else where
+    rows: list[Row] = [heading(title, width)]
+    if server.reason is not None and not is_over:
+        rows += wrap(f"not read: {server.reason}", width - 2, "warn", " ")
+    if server.newest is None:
+        return rows
+    spans = [((f"{name} ", "dim"), (value, "value")) for name, value in _now(server)]
     rows += flow(spans, width, 2)
     if (times := server.request_shares) is not None:
         whole_s, shares = times
