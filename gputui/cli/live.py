@@ -427,12 +427,12 @@ def replay(options: argparse.Namespace) -> int:
     start_s = 0.0 if is_played else AT_END_S
     if options.start is not None:
         start_s = options.start
-    path, folder = options.replay, None
+    path, folder, is_imported = options.replay, None, False
     if options.demo:
         from gputui.tui.tour import SCENES
 
         path, start_s = str(SCENES[0].paths[0]), SCENES[0].start_s
-    from gputui.playback.opening import check_readable
+    from gputui.playback.opening import check_readable, import_kind
     from gputui.playback.player import Playback
 
     speed = options.speed if options.speed is not None else 1.0
@@ -447,13 +447,17 @@ def replay(options: argparse.Namespace) -> int:
 
     elif not options.follow:
         check_readable(path)
+        is_imported = import_kind(Path(path)) is not None
         # Runs lists what is beside the recording that is replayed.
         folder = Path(path).absolute().parent
 
     def connect(notify: Callable[[], None]) -> Source:
         return Playback.open(path, notify, speed=speed, start_s=start_s, follow=options.follow)
 
-    return run_screen(connect, options, shows_run=True, is_demo=bool(options.demo), folder=folder)
+    return run_screen(
+        connect, options, shows_run=True, is_demo=bool(options.demo), folder=folder,
+        connects_first=is_imported,
+    )  # fmt: skip
 
 
 def need_terminal(options: argparse.Namespace) -> None:
@@ -501,11 +505,12 @@ def run_screen(
     is_demo: bool = False,
     shows_hosts: bool = False,
     shown: Shown | None = None,
+    connects_first: bool = False,
     folder: Path | None = None,
     go_on: GoOn = lambda _why, _session: None,
 ) -> int:
     """Run the screen on what `connect` opens behind its first frame, which may be `shown`
-    already; the exit status. `go_on` goes on with a run that the screen leaves behind."""
+    already; the exit status. `connects_first` and `go_on` as in `run_app`."""
     if options.no_color or not has_colors():
         os.environ["NO_COLOR"] = "1"
     from gputui.tui.running import run_app
@@ -525,4 +530,4 @@ def run_screen(
         starts_run=starts_run,
         keep_running=options.keep_running,
     )
-    return run_app(connect, look, shown=shown, go_on=go_on)
+    return run_app(connect, look, shown=shown, connects_first=connects_first, go_on=go_on)

@@ -148,7 +148,7 @@ class LineClassifier:
 _LAST_NS = 2**63 - 1
 # Bytes of lines that are indexed before they are announced: each announcement takes a lock.
 _BATCH_BYTES = 1 << 20
-_FEW_BYTES = 1 << 16  # of another tool's file: its events take long to make
+_FEW_BYTES = 1 << 12  # of another tool's file: its events take long to make
 _READ_BYTES = 1 << 20
 # Files of a rotated recording kept open; lines of further files are copied.
 _MOST_FILES = 64

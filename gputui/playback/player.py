@@ -25,7 +25,7 @@ from gputui.store.journal.reader import RecordingReader
 # Where in a recording to go: to a time, a moment, or samples back.
 
 # A jump beyond what was read so far is tried again: keys and the clock go on meanwhile.
-_TARGET_WAIT_S = 0.5
+_TARGET_WAIT_S = 0.1
 
 
 class Place(NamedTuple):
@@ -193,7 +193,7 @@ LOOK_S = 0.5
 """How long a recording that opens at its end is read before what is there is shown, and how often
 that is repeated; showing takes a fifth of the time at most."""
 
-FIRST_LOOK_S = 0.2
+FIRST_LOOK_S = 0.3
 """The same for the first look at another tool's file, which is rarely read to its end by then."""
 
 

@@ -97,11 +97,13 @@ def run_app(
     options: Options | None = None,
     *,
     shown: Shown | None = None,
+    connects_first: bool = False,
     go_on: GoOn = lambda _why, _session: None,
 ) -> int:
     """Show what a source emits until the person quits; gives the exit status.
 
-    `connect` is called in a thread once the first frame is drawn, or at once where that is `shown`.
+    `connect` is called in a thread once the first frame is drawn, or at once where that is `shown`
+    or it `connects_first`, which is for what takes longer than the screen takes to load.
     The terminal is restored however this ends. Where a person or a signal ended it, the source is
     closed, and a run with it; after a failure of the screen, whatever it is, `go_on` goes on with
     the run first. Status 2 without a terminal, 1 after a failure.
@@ -118,7 +120,7 @@ def run_app(
     # Nothing made while starting is garbage: looking for some costs the first frame 20 ms.
     gc.disable()
     options = options or Options()
-    begun = Connection(connect) if shown is not None else None
+    begun = Connection(connect) if connects_first or shown is not None else None
     app: GputuiApp | None = None
     crash: BaseException | None = None
     is_closed = False
