@@ -22,7 +22,8 @@ OF_OPERATORS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (
             r"philox", r"distribution_", r"curand", r"(?<![a-z])random", r"bernoulli", r"dropout",
             r"rng_", r"threefry",
-            r"(?<![a-z])(log_?normal|normal|uniform|exponential|cauchy|geometric)_",
+            # But `input_exponential_reduce_fusion` of XLA.
+            r"(?<![a-z_])(log_?normal|normal|uniform|exponential|cauchy|geometric)_",
             r"(?<![a-z])rand(n|int|perm)?_",
         ),
     ),

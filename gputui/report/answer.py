@@ -294,6 +294,20 @@ PAUSES_SAY = 1.02
 """How much longer than a steady step one is with the loop's pauses from which that is said."""
 
 
+def other_means(tree: TimeTree) -> list[str]:
+    """What a step takes with the pauses of the loop, and of all steps, warm-up too, where that is
+    another time: a program that times its loop itself prints one of them."""
+    figures: list[str] = []
+    with_pauses_ns = tree.step_with_pauses_ns
+    if with_pauses_ns > PAUSES_SAY * tree.step_mean_ns:
+        figures.append(f"{units.duration(with_pauses_ns)} with pauses")
+    said = (tree.step_mean_ns, with_pauses_ns)
+    if tree.turns and all(abs(tree.turn_mean_ns / ns - 1) > PAUSES_SAY - 1 for ns in said):
+        count = round(tree.of_program(tree.turns))
+        figures.append(f"{units.duration(tree.turn_mean_ns)} in all {count:,} steps")
+    return figures
+
+
 def _time(run: Run, tree: TimeTree) -> Group:
     lines: Group = []
     if tree.has_steps:
@@ -301,13 +315,7 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
-        with_pauses_ns = tree.step_with_pauses_ns
-        if with_pauses_ns > PAUSES_SAY * tree.step_mean_ns:
-            figures.append(f"{units.duration(with_pauses_ns)} with pauses")
-        said = (tree.step_mean_ns, with_pauses_ns)
-        if tree.turns and all(abs(tree.turn_mean_ns / ns - 1) > PAUSES_SAY - 1 for ns in said):
-            count = round(tree.of_program(tree.turns))
-            figures.append(f"{units.duration(tree.turn_mean_ns)} in all {count:,} steps")
+        figures += other_means(tree)
         lines.append(Line("step", "; ".join(figures)))
         if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))

@@ -212,7 +212,9 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     # Models of launches were off by more than they said: the interval goes on, on both sides.
     assert 1.0 < gain.low < modelled.low
     assert modelled.high < gain.high
-    assert found.gain_text == f"{gain.low:.1f} to {gain.high:.1f}× faster."
+    # More than the bar of the step allows: a graph takes what small kernels lose, too.
+    text = f"{gain.low:.1f} to {gain.high:.1f}× faster (all idle time gone: 4.0×)."
+    assert found.gain_text == text
     [found] = verdict_on({Leaf.MATMUL_SIMT: 1.0}).findings
     assert found.gains == ()
     assert found.gain_text == (

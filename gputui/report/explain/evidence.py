@@ -227,6 +227,7 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         recoverable=recoverable,
         gains=freed_at_one_line(analysis, tree, recoverable),
         gain_unknown="",
+        alone=0.0 if copied else first.alone,
         advice=advice,
         evidence=sentences,
         place=_place(line),

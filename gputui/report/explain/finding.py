@@ -80,6 +80,9 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     """The line of the program where the cause is, as a rule."""
     kernel: str = ""
     """The kernel that takes the longest, if the finding is about several."""
+    alone: float = 0.0
+    """How many times faster a step is if all of the idle time goes, of a leaf that is idle, else if
+    its own time does, and nothing else: a cure may take other work with it. 0 where not known."""
     covers: tuple[str, ...] = ()
     """The leaves that the finding is about besides its cause: share, time and gain are of all of
     them together."""
@@ -122,8 +125,16 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         """What its cures gain, as a sentence: empty where that is little."""
         if self.gains:
             texts = [gain.text for gain in self.gains if gain.text]
-            return f"{capital('; '.join(texts))}." if texts else ""
+            return f"{capital('; '.join(texts))}{self._without_others}." if texts else ""
         return f"How much faster is not known: {self.gain_unknown}." if self.gain_unknown else ""
+
+    @property
+    def _without_others(self) -> str:
+        """What the bar of the step's time allows, in brackets, where gains go beyond it."""
+        if not self.alone or max(gain.high for gain in self.gains) <= self.alone * WORTH_SAYING:
+            return ""
+        gone = "all idle time" if self.cause.startswith("idle.") else "only this"
+        return f" ({gone} gone: {self.alone:.{int(self.alone < TENS)}f}×)"
 
 
 WORTH_SAYING = 1.05

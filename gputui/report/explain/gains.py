@@ -193,16 +193,20 @@ class _Step:
 
     @property
     def small_products(self) -> float:
-        """Matrix products a step whose mean is up to SHORT_NS."""
+        """Launches a step of the kernel for matrix products, of those whose mean is up to SHORT_NS,
+        that is launched most."""
         names, sums = self.analysis.kernel_names, self.analysis.kernel_sums
-        count = sum(
-            count
-            for number, (count, ns) in sums.items()
-            if number in names
-            and ns <= SHORT_NS * count
-            and leaf_of_kernel(names[number].name) in _PRODUCTS
+        most = max(
+            (
+                count
+                for number, (count, ns) in sums.items()
+                if number in names
+                and ns <= SHORT_NS * count
+                and leaf_of_kernel(names[number].name) in _PRODUCTS
+            ),
+            default=0,
         )
-        return count / max(1.0, self.tree.steps / max(1, self.tree.devices))
+        return most / max(1.0, self.tree.steps / max(1, self.tree.devices))
 
     @property
     def short_kernels(self) -> float:
@@ -295,10 +299,10 @@ def fused_elementwise(step: _Step) -> float:
     return max(0.6 * elementwise, FUSED_AWAY * step.short_kernels)
 
 
-SMALL_PRODUCTS = 300
-"""Matrix products of up to SHORT_NS a step from which one call may do what a loop does, such as a
-recurrent net's cell or experts one by one: 1,100 and 1,400 of them in two nets, 2,000 of a mixture
-of experts; 200 in a fine-tuned BERT."""
+SMALL_PRODUCTS = 250
+"""Launches a step of one kernel for matrix products, of up to SHORT_NS, from which one call may do
+what a loop does, such as a recurrent net's cell or experts one by one: 360 to 840 in three such
+programs; up to 150 in trainings of a GPT, whose 300 to 650 small products are of many kernels."""
 
 ONE_CALL = "one call for the loop (cuDNN's RNN, torch.bmm)"
 ONE_CALL_BUSY = (0.2, 0.9)

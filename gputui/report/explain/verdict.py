@@ -227,6 +227,7 @@ def _finding(
     if leaf is Leaf.RANK:
         cause = _of_ranks(analysis.run, cause)
     gains, unknown, model = forecast(analysis, tree, leaf, share)
+    gone_ns = tree.idle_ns if LEAVES[leaf].is_idle else ns
     sentence = cause.sentence.format(
         share=f"{100 * tree.share(ns):.0f} %",
         scope=scope,
@@ -247,6 +248,7 @@ def _finding(
         recoverable=recoverable,
         gains=gains,
         gain_unknown=unknown,
+        alone=tree.wall_ns / max(1, tree.wall_ns - gone_ns),
         model=model,
         evidence=evidence(analysis, tree, leaf),
         place=place_of(analysis, leaf),

@@ -510,8 +510,9 @@ class OverviewView(View):
             self.places.append(Place(y, 0, width, act))
         if tree is not None:
             self._bar(layout, tree, read.lead)
-        if sure := how_sure(found):
-            layout.add(paragraph(" Sure  ", sure, width, "dim"))
+        word, sure = how_sure(found)
+        if sure:
+            layout.add(paragraph(f" {word}  ", sure, width, "dim"))
         if read.meaning:
             layout.add([clip(((f" {read.meaning}", "dim"),), width)])
 

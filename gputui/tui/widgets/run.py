@@ -14,6 +14,7 @@ from textual.widgets import Log
 from gputui.model.leaves import COPIES, LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import count, duration, parameter, percent, quantity
 from gputui.report.alerts import about, amount_text
+from gputui.report.answer import other_means
 from gputui.report.explain import Finding, Verdict
 from gputui.report.phase_tree import phase_path
 from gputui.report.phases import main_step, phase_rows, shares_error_points
@@ -136,29 +137,33 @@ def longest_inside(session: Session, run: Run, finding: Finding) -> str:
     return f"{each}, in {path}" if path else each
 
 
-def how_sure(found: Verdict) -> str:
-    """Of how many steps the verdict is, and the 95 % intervals of the cause and of a step, from
-    blocks of them; where no steps were seen, of what time it is."""
+UNSURE = 0.25
+"""Half of the 95 % interval of a step, in parts of it, from which the figures are not sure."""
+
+
+def how_sure(found: Verdict) -> tuple[str, str]:
+    """Whether it is sure, in a word, and of how many steps the verdict is, the 95 % intervals of
+    the cause and of a step, from blocks of them, and what steps take with what lies between them;
+    where no steps were seen, of what time it is."""
     tree = found.tree
     if tree is None:
-        return ""
+        return "Sure", ""
     if not tree.has_steps:
-        return (
-            f"no steps were found: shares are of the {duration(tree.wall_ns)} since the "
-            "first kernel, without an interval"
-        )
+        since = f"the {duration(tree.wall_ns)} since the first kernel, without an interval"
+        return "Unsure", f"no steps were found: shares are of {since}"
     best = found.findings[0] if found.findings else None
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
     is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
     leaf = LEAF_OF_KEY.get(best.cause) if best is not None and is_of_leaf else None
     means = [tree.leaf_mean(leaf) if leaf is not None else None, tree.step_mean]
-    intervals = [
-        f"{duration(mean.amount)} ± {duration(half_ns)}"
-        for mean in means
-        if mean is not None and (half_ns := half_width(mean)) is not None
-    ]
+    halves = [(mean.amount, half_width(mean)) for mean in means if mean is not None]
+    intervals = [f"{duration(ns)} ± {duration(half)}" for ns, half in halves if half is not None]
+    mean_ns, half_ns = halves[-1]
+    is_sure = half_ns is None or half_ns <= UNSURE * mean_ns
     text = f"{count(tree.steps)} steady steps"
-    return f"{text}: {' of '.join(intervals)} each (95 %)" if intervals else text
+    if intervals:
+        text += f": {' of '.join(intervals)} each (95 %)"
+    return ("Sure" if is_sure else "Unsure"), "; ".join([text, *other_means(tree)])
 
 
 def evidence(finding: Finding) -> Lead | Details:
