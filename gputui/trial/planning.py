@@ -18,9 +18,10 @@ from gputui.collect.traced_run import RunRequest
 from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING, Cure, answering, cures
 from gputui.cures.ablations import Skip
 from gputui.model import units
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
+from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
 from gputui.trial.runs import LAST_LINES, in_folder
@@ -58,6 +59,8 @@ class Diagnosis(NamedTuple):
     """Whether it was captured, and neither used a GPU nor made a step."""
     has_ended: bool = False
     """Whether the program came to its own end."""
+    input_share: float = 0.0
+    """Of the time that the GPU waits for the next batch, pauses and all."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
@@ -113,6 +116,8 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     return Diagnosis(
         both, answer.word, answer.headline, recording, steps, failure, functions,
         _memory_bytes(run), last,
+        input_share=share_in_the_loop(analysis.tree, LEAVES[Leaf.INPUT].key) / 100.0
+        if analysis.tree is not None else 0.0,
     )  # fmt: skip
 
 

@@ -2,21 +2,29 @@
 whether a program computes the same with a cure, by the values that `backward` is called of.
 
 Gains are of logarithms of ratios, because gains multiply. A pair is two blocks of one run next
-to one another, one with the cure and one without, in a random order: what drifts, drifts as often
-for as against. Of the pairs the middle counts (a mean of what is left when a fifth is cut off at
-each end), with Yuen's interval, so that a checkpoint or an evaluation within a block does little
-(Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974; for one
-sample: Wilcox, "Introduction to Robust Estimation", 2.4).
+to one another, one with the cure and one without, whose order was drawn. Of the pairs the middle
+counts (a mean of what is left when a fifth is cut off at each end), with Yuen's interval, so that a
+checkpoint or an evaluation within a block does little (Yuen, "The two-sample trimmed t for unequal
+population variances", Biometrika 61, 1974; for one sample: Wilcox, "Introduction to Robust
+Estimation", 2.4).
+
+Whether there is a gain at all is asked without any assumption of what steps take. Where a cure does
+nothing, the two blocks of a pair would have taken the same in the other order, so that of each pair
+only a coin has decided which is called faster: how rare that makes what was seen is counted over
+all throws (Fisher's randomization test; of ranks: Wilcoxon, "Individual comparisons by ranking
+methods", Biometrics Bulletin 1, 1945). That holds for bursts, drift, two speeds and heavy tails
+alike; the hook has both blocks of a pair begin alike for it.
 
 One looks after certain numbers of pairs only (LOOKS), each time at a level that is so much stricter
 that the interval at whichever look one stops still holds in LEVEL of all trials (Pocock, "Group
-sequential methods", Biometrika 64, 1977). `tests/trial/test_statistics.py` simulates it.
+sequential methods", Biometrika 64, 1977). `tests/trial/simulated.py` has trials by the thousand.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -24,10 +32,11 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
-from gputui.trial.runs import MEASURED_S, RunInFolder, Steps, is_measured
+from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, RunStep, Steps, is_measured
 
 LOOKS = (6, 8, 11, 15, 20, 27, 36, 48)
-"""Numbers of pairs after which one looks, each a third more than the one before."""
+"""Numbers of pairs after which one looks, each a third more than the one before. A claim takes 11,
+or 15 of one cure of seven and more: of fewer coins all are heads too often."""
 
 LEVEL = 0.95
 """Of the interval that is printed."""
@@ -40,7 +49,7 @@ leave more."""
 CLAIMED_AT_A_LOOK = 0.3
 """The same of claims, which end a trial at the first look that allows one."""
 
-CLAIM_ERROR = 0.005
+CLAIM_ERROR = 0.01
 """How often a gain may be claimed where there is none, for all cures of a trial together."""
 
 LEAST_GAIN = 1.02
@@ -52,24 +61,22 @@ TRIMMED = 0.2
 
 class MeasuredGain(NamedTuple):
     """How many times faster a step is with the cure: between `low` and `high`, most likely
-    `middle`; `claimed` is the lower end at the level at which gains are claimed."""
+    `middle`; `is_claimed` is whether that it is faster at all, by LEAST_GAIN, is beyond doubt."""
 
     middle: float
     low: float
     high: float
-    claimed: float
+    is_claimed: bool
     pairs: int
-
-    @property
-    def is_claimed(self) -> bool:
-        return self.claimed > LEAST_GAIN
+    doubt: str = ""
+    """Why a gain that the pairs show needs runs of its own."""
 
     @property
     def is_decided(self) -> bool:
         """Whether more pairs would change nothing: a gain is proven, or none worth having is
         possible."""
         width = self.high / self.low
-        if self.is_claimed:
+        if self.is_claimed or self.doubt:
             return self.pairs >= ENOUGH_PAIRS or bool(width < max(PRECISE, self.middle**PART))
         # A large gain need not be known as precisely as a small one: nobody needs more pairs for
         # it.
@@ -86,40 +93,95 @@ ENOUGH_PAIRS = 20
 middle is within 5 % in four of five then, and twice as many make that 19 of 20."""
 
 
-def gain_of_pairs(ratios: Sequence[float], cures: int) -> MeasuredGain | None:
-    """The gain by pairs, each the step's time without the cure over that with it, for one of
-    `cures` that are tried; None for fewer than the first look."""
-    count = max((look for look in LOOKS if look <= len(ratios)), default=0)
+def gain_of_pairs(
+    pairs: Sequence[Pair], cures: int, input_share: float = 0.0
+) -> MeasuredGain | None:
+    """The gain by pairs, for one of `cures` that are tried; None for fewer than the first look.
+    `input_share` is the part of the time that the GPU waits for input, as was captured: it counts
+    where the pairs do not tell how long loaders were waited for."""
+    count = max((look for look in LOOKS if look <= len(pairs)), default=0)
     if not count:
         return None
-    logs = sorted(math.log(ratio) for ratio in ratios[:count])
+    logs = [math.log(pair.ratio) for pair in pairs[:count]]
     cut = int(TRIMMED * count)
-    kept = logs[cut : count - cut]
+    kept = sorted(logs)[cut : count - cut]
     middle = fmean(kept)
     # Those cut off count as the last that are kept.
     winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
     mean = fmean(winsorized)
     variance = sum((value - mean) ** 2 for value in winsorized) / (count - 1)
     error = math.sqrt(variance / count) / (1.0 - 2.0 * cut / count)
-    freedom = len(kept) - 1
-    width = error * student(1.0 - AT_A_LOOK * (1.0 - LEVEL) / 2.0, freedom)
-    claim = error * student(1.0 - CLAIMED_AT_A_LOOK * CLAIM_ERROR / max(1, cures), freedom)
-    agree = sum(value > 0.0 for value in logs) >= AGREE * count
+    width = error * student(1.0 - AT_A_LOOK * (1.0 - LEVEL) / 2.0, len(kept) - 1)
+    allowed = CLAIMED_AT_A_LOOK * CLAIM_ERROR / max(1, cures)
+    least = math.log(LEAST_GAIN)
+    shows = middle > least and chance_of_signs(_ranked([log - least for log in logs])) <= allowed
+    doubt = ""
+    if shows and _waited_share(pairs[:count], input_share) > MOST_WAITED:
+        doubt = WAITS
+    elif shows:
+        in_all = chance_of_signs(_rounded([pair.saved_ns(LEAST_GAIN) for pair in pairs[:count]]))
+        doubt = "" if in_all <= IN_ALL else "the pauses are too long to tell"
     return MeasuredGain(
-        math.exp(middle), math.exp(middle - width), math.exp(middle + width),
-        math.exp(middle - claim) if agree else 0.0, count,
+        math.exp(middle), math.exp(middle - width), math.exp(middle + width), shows and not doubt,
+        count, doubt,
     )  # fmt: skip
 
 
-AGREE = 0.8
-"""Part of the pairs that are faster with a cure that gains. Where a loader's batches come in
-bursts, and blocks are shorter, one has the pause between them and another has not: ratios are 30, 1
-and 1/30, and the middle of twenty was 7 once for a cure that did nothing to it."""
+WAITS = "steps wait for input"
+
+MOST_WAITED = 0.03
+"""Part of the time from which on what makes steps shorter may only make them wait: a loader's
+queue is filled in blocks without the cure, and emptied in those with it, so that both are what they
+seem, and the program is no faster."""
+
+
+def _waited_share(pairs: Sequence[Pair], input_share: float) -> float:
+    blocks = [block for pair in pairs for block in pair]
+    waited = [block.waited_ns for block in blocks if block.waited_ns is not None]
+    return sum(waited) / sum(block.ns for block in blocks) if waited else input_share
+
+
+IN_ALL = 0.01
+"""The same of all the time since each switch, pauses, loading and all: a gain of most pairs that is
+waited for in the others is none."""
+
+
+def chance_of_signs(values: Sequence[int]) -> float:
+    """Of all ways to give these numbers signs, the share in which their sum is as large as it is,
+    or larger. 1 for none."""
+    positive = sum(value for value in values if value > 0)
+    # The product of all 1 + x^value counts the ways to each sum of positive ones; its coefficients,
+    # at most 2^n, stand next to one another in one number, which is added up digit by digit.
+    digit = len(values) + 2
+    ways = 1
+    for value in values:
+        ways += ways << digit * abs(value)
+    return (ways >> digit * positive) % ((1 << digit) - 1) / (1 << len(values))
+
+
+def _ranked(values: Sequence[float]) -> list[int]:
+    """Twice the ranks of their sizes, with their signs; equal ones share theirs."""
+    sizes = sorted(map(abs, values))
+    ranks = [bisect_left(sizes, size) + bisect_right(sizes, size) + 1 for size in map(abs, values)]
+    return [rank if value > 0 else -rank for rank, value in zip(ranks, values, strict=True)]
+
+
+GRID = 400
+"""Parts of the largest time that others are rounded to."""
+
+
+def _rounded(values: Sequence[float]) -> list[int]:
+    largest = max(map(abs, values)) or 1.0
+    return [round(GRID * value / largest) for value in values]
+
 
 HOPELESS_PAIRS = 8
 """Pairs after which a cure that shows no gain gets no more of them,"""
 EARLY_PAIRS = 3
 """or where none of so many shows any: each is worth a second of somebody's budget."""
+
+FEWEST = 11
+"""Pairs that a claim takes."""
 
 NEAR = 1.1
 """A gain in the middle of a few pairs from which they are continued beyond their part of the
@@ -130,22 +192,29 @@ def is_hopeless(gain: MeasuredGain) -> bool:
     return gain.pairs >= HOPELESS_PAIRS and gain.middle < LEAST_GAIN
 
 
-def show_nothing(ratios: Sequence[float]) -> bool:
-    return len(ratios) >= EARLY_PAIRS and max(ratios) < LEAST_GAIN
+def show_nothing(pairs: Sequence[Pair]) -> bool:
+    return len(pairs) >= EARLY_PAIRS and max(pair.ratio for pair in pairs) < LEAST_GAIN
 
 
-def is_near(ratios: Sequence[float]) -> bool:
-    """Whether pairs that are too few yet show a gain."""
-    return 1 < len(ratios) < LOOKS[0] and median(ratios) > NEAR
+def is_near(pairs: Sequence[Pair]) -> bool:
+    """Whether pairs that are too few for a claim yet show a gain."""
+    return 1 < len(pairs) < FEWEST and median(pair.ratio for pair in pairs) > NEAR
 
 
 class Alternation:
     """Says when a run with cures that are switched is over, and which need no more pairs: `before`
-    has the ratios of each from earlier runs, `limit_s` is how long it may be timed, `tried` how
-    many cures are."""
+    has the pairs of each from earlier runs, `limit_s` is how long it may be timed, `others` how
+    many cures were measured beside them, `input_share` as for `gain_of_pairs`."""
 
-    def __init__(self, before: dict[str, list[float]], limit_s: float, tried: int) -> None:
-        self._before, self._limit_s, self._tried = before, limit_s, tried
+    def __init__(
+        self,
+        before: dict[str, list[Pair]],
+        limit_s: float,
+        others: int = 0,
+        input_share: float = 0.0,
+    ) -> None:
+        self._before, self._limit_s = before, limit_s
+        self._others, self._input_share = others, input_share
         self._began_s = 0.0
         self._kept = set(before)
 
@@ -155,21 +224,25 @@ class Alternation:
         if steps is None:
             return ""  # loading takes what it takes
         self._began_s = self._began_s or seconds
-        ratios = {name: self._before[name] + steps.ratios(name) for name in self._before}
+        pairs = {
+            name: self._before[name] + steps.pairs(name)
+            for name in self._before
+            if name not in run.reader.not_applied
+        }
         if seconds - self._began_s > self._limit_s and not any(
-            is_near(ratios[name]) for name in self._kept
+            is_near(pairs[name]) for name in self._kept & pairs.keys()
         ):
             return PART_SPENT
         if steps.over:
             return steps.over
-        if all(name in run.reader.not_applied for name in self._before):
+        if not pairs:
             return is_measured(run, MEASURED_S)
+        tried = len(pairs) + self._others
         still = {
             name
-            for name in self._before
-            if name not in run.reader.not_applied
-            and not is_decided(gain_of_pairs(ratios[name], self._tried))
-            and not show_nothing(ratios[name])
+            for name in pairs
+            if not show_nothing(pairs[name])
+            and not is_decided(gain_of_pairs(pairs[name], tried, self._input_share))
         }
         if not still:
             return "the gains are known"
@@ -189,13 +262,17 @@ def is_decided(gain: MeasuredGain | None) -> bool:
 
 
 def gain_of_runs(
-    off: Sequence[float], on: Sequence[float], cures: int, spread: Sequence[Sequence[float]] = ()
+    off: Sequence[RunStep],
+    on: Sequence[RunStep],
+    cures: int,
+    spread: Sequence[Sequence[RunStep]] = (),
 ) -> MeasuredGain | None:
-    """The gain by runs of their own: mean times of a step of runs without and with the cure. How
-    much runs differ is taken from all that were made alike, `spread` among them (several runs of
-    each), at least LEAST_SPREAD; where no two were, ASSUMED_SPREAD; and where those few differ by
-    no more than such runs may, from both, if that says more. None where a run is missing."""
-    groups = [[math.log(value) for value in group] for group in (off, on, *spread) if group]
+    """The gain by runs of their own without and with the cure. How much runs differ is taken from
+    all that were made alike, `spread` among them (several runs of each), at least LEAST_SPREAD,
+    and what each differs by within itself; where no two were, ASSUMED_SPREAD; and where those few
+    differ by no more than such runs may, from both, if that says more. None where a run is
+    missing."""
+    groups = [[math.log(run.ns) for run in group] for group in (off, on, *spread) if group]
     freedom = sum(len(group) - 1 for group in groups)
     if not off or not on:
         return None
@@ -204,19 +281,23 @@ def gain_of_runs(
     if squares <= freedom * MOST_SPREAD**2:
         assumed = ASSUMED_FREEDOM * ASSUMED_SPREAD**2
         spreads.append((squares + assumed, freedom + ASSUMED_FREEDOM))
-    middle = fmean(map(math.log, off)) - fmean(map(math.log, on))
+    middle = fmean(groups[0]) - fmean(groups[1])
+    least = max(LEAST_SPREAD, math.sqrt(fmean(run.spread**2 for run in (*off, *on))))
     widths, claims = [], []
     for squares, freedom in spreads:
-        sigma = max(math.sqrt(squares / freedom), LEAST_SPREAD)
+        sigma = max(math.sqrt(squares / freedom), least)
         error = sigma * math.sqrt(1.0 / len(off) + 1.0 / len(on))
         widths.append(error * student(1.0 - (1.0 - LEVEL) / 2.0, freedom))
-        claims.append(error * student(1.0 - CLAIM_ERROR / max(1, cures), freedom))
+        claims.append(error * student(1.0 - CLAIMED_OF_RUNS / max(1, cures), freedom))
     width, claim = min(widths), min(claims)
     return MeasuredGain(
         math.exp(middle), math.exp(middle - width), math.exp(middle + width),
-        math.exp(middle - claim), min(len(off), len(on)),
+        math.exp(middle - claim) > LEAST_GAIN, min(len(off), len(on)),
     )  # fmt: skip
 
+
+CLAIMED_OF_RUNS = 0.005
+"""As CLAIM_ERROR, where what runs differ by is partly assumed."""
 
 LEAST_SPREAD = 0.005
 """Standard deviation of a run's logarithm that is assumed at least: runs on a GPU of their own were

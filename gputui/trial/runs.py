@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import tempfile
@@ -17,8 +18,9 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import stdev
 from types import FrameType
 from typing import Annotated, NamedTuple
 
@@ -50,12 +52,36 @@ class Block(msgspec.Struct, frozen=True):
     """The ordinal of the first `backward` in it."""
     settled_ns: _Count = 0
     settled_steps: _Count = 0
-    """What went before it, after a switch."""
+    """What went before it, with the switch."""
+    waited_ns: _Count | None = None
+    """How long it waited for what loaders' workers make; None where no such loader is known."""
 
     @property
     def step_ns(self) -> float:
         """The mean time of a step."""
         return self.ns / self.steps
+
+    @property
+    def whole_step_ns(self) -> float:
+        """The same with what went before it."""
+        return (self.ns + self.settled_ns) / (self.steps + self.settled_steps)
+
+
+class Pair(NamedTuple):
+    """Two blocks next to one another, in either order: without a cure and with it."""
+
+    off: Block
+    on: Block
+
+    @property
+    def ratio(self) -> float:
+        """How many times faster a step is with it."""
+        return self.off.step_ns / self.on.step_ns
+
+    def saved_ns(self, least: float) -> float:
+        """What a step takes less with it, of all the time since each switch, beyond a gain of
+        `least`."""
+        return self.off.whole_step_ns - least * self.on.whole_step_ns
 
 
 class _Row(msgspec.Struct):
@@ -102,24 +128,17 @@ class Steps:
     switched: str = ""
     """The cure that was switched on last."""
 
-    def ratios(self, cure: str) -> list[float]:
-        """Of each complete pair of a cure, in their order: the step's time without it over that
-        with it."""
-        pairs: dict[int, dict[bool, float]] = defaultdict(dict)
+    def pairs(self, cure: str) -> list[Pair]:
+        """The complete pairs of a cure, in their order."""
+        pairs: dict[int, dict[bool, Block]] = defaultdict(dict)
         for block in self.blocks:
             if block.cure == cure:
-                pairs[block.pair][block.on] = block.step_ns
-        return [both[False] / both[True] for both in pairs.values() if len(both) == 2]
+                pairs[block.pair][block.on] = block
+        return [Pair(both[False], both[True]) for both in pairs.values() if len(both) == 2]
 
-    def whole(self, cure: str) -> tuple[float, int, float, int]:
-        """Of all blocks of a cure with what went before each: time and steps without it, and with
-        it."""
-        sums = [0.0, 0, 0.0, 0]
-        for block in self.blocks:
-            if block.cure == cure:
-                sums[2 * block.on] += block.ns + block.settled_ns
-                sums[2 * block.on + 1] += block.steps + block.settled_steps
-        return sums[0], int(sums[1]), sums[2], int(sums[3])
+    def ratios(self, cure: str) -> list[float]:
+        """How many times faster a step is with a cure, of each of its pairs."""
+        return [pair.ratio for pair in self.pairs(cure)]
 
     def step_times(self, cure: str, on: bool) -> list[float]:
         """The mean times of a step, in ns, of all blocks of a cure."""
@@ -468,25 +487,52 @@ class Stall:
 
 
 def is_measured(run: RunInFolder, least_s: float) -> str:
-    """Why a run of its own is over, once it was timed for so long; else empty."""
+    """Why a run of its own is over, once it was timed for so long, or until its steps are known
+    well, at most WITH_PAUSES_S; else empty."""
     steps = run.reader.steps
     if steps is None:
         return ""
     timed_s = sum(block.ns for block in steps.blocks) / 1e9
-    if len(steps.blocks) >= MEASURED_BLOCKS and timed_s >= least_s:
-        return "it was timed"
-    return steps.over
+    if len(steps.blocks) < MEASURED_BLOCKS or timed_s < least_s:
+        return steps.over
+    if timed_s < WITH_PAUSES_S and _spread(steps.blocks) > NOT_STEADY:
+        return steps.over
+    return "it was timed"
 
 
-def run_step_ns(result: ProgramResult, *, with_pauses: bool = False) -> float | None:
+NOT_STEADY = 0.02
+"""A spread of a run from which it is timed for longer."""
+
+GROUPS = 4
+
+
+class RunStep(NamedTuple):
+    """A step of a run of its own: its mean in ns, and by which part of it that would differ if the
+    run were as it is at other times: by the means of GROUPS groups of blocks next to one another,
+    because blocks near one another are alike."""
+
+    ns: float
+    spread: float = 0.0
+
+
+def run_step(result: ProgramResult, *, with_pauses: bool = False) -> RunStep | None:
     """A step of a run that was timed: of its second half, when what is tuned and prefetched is
-    steady; with pauses the mean of all of it."""
+    steady; with pauses of all of it."""
     if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
         return None
     blocks = result.steps.blocks
-    if with_pauses:
-        return sum(block.ns for block in blocks) / sum(block.steps for block in blocks)
-    return median(block.step_ns for block in blocks[len(blocks) // 2 :])
+    return RunStep(_mean_ns(blocks if with_pauses else blocks[len(blocks) // 2 :]), _spread(blocks))
+
+
+def _spread(blocks: Sequence[Block]) -> float:
+    ends = [len(blocks) * number // GROUPS for number in range(GROUPS + 1)]
+    groups = [blocks[first:last] for first, last in pairwise(ends) if first < last]
+    logs = [math.log(_mean_ns(group)) for group in groups]
+    return stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+
+
+def _mean_ns(blocks: Sequence[Block]) -> float:
+    return sum(block.ns for block in blocks) / sum(block.steps for block in blocks)
 
 
 def in_folder(command: Sequence[str], folder: Path | None) -> tuple[str, ...]:

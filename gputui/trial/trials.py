@@ -19,6 +19,7 @@ from gputui.trial.outcome import Outcome, Trial, Verdict, Way, measured_text, wi
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import (
     EARLY_PAIRS,
+    FEWEST,
     LEAST_GAIN,
     LOOKS,
     UNKNOWN,
@@ -37,14 +38,16 @@ from gputui.trial.proof import (
 from gputui.trial.runs import (
     MEASURED_S,
     WITH_PAUSES_S,
+    Pair,
     ProgramResult,
     RunInFolder,
     RunPlan,
+    RunStep,
     Stall,
     Steps,
     is_measured,
     run_once,
-    run_step_ns,
+    run_step,
 )
 
 ROUNDS = 3
@@ -92,17 +95,16 @@ class _Measured:
     """What was found out of one candidate."""
 
     candidate: Candidate
-    ratios: list[float] = field(default_factory=list)
-    off_ns: list[float] = field(default_factory=list)
-    on_ns: list[float] = field(default_factory=list)
-    on_runs: list[float] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    off_runs: list[RunStep] = field(default_factory=list)
+    on_runs: list[RunStep] = field(default_factory=list)
     gain: MeasuredGain | None = None
     same: Sameness = UNKNOWN
     way: Way = ""
     why: str = ""
     applies: bool = True
-    whole: tuple[float, int, float, int] = (0.0, 0, 0.0, 0)
-    """Time and steps without it and with it, of all its blocks and what went before each."""
+    doubt: str = ""
+    """Why a gain that its pairs show needs runs of its own."""
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
@@ -111,20 +113,25 @@ class _Measured:
     """The first step that was timed, of its first run."""
 
     @property
-    def is_seen_in_all(self) -> bool:
-        """Whether all of the time since each switch shows at least half of what its blocks do: what
-        they gain may have been waited for before them."""
-        off_ns, off_steps, on_ns, on_steps = self.whole
-        if self.gain is None or not off_steps or not on_steps or not on_ns:
-            return True
-        ratio = (off_ns / off_steps) / (on_ns / on_steps)
-        return bool(ratio >= self.gain.middle**0.5)
+    def off_ns(self) -> list[float]:
+        """What a step took without it, in each block or run."""
+        return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
+
+    @property
+    def on_ns(self) -> list[float]:
+        """The same with it."""
+        return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
 
     @property
     def is_by_itself(self) -> bool:
         """Whether it needs runs of its own, although it may be switched: it promises something of
         pauses, which lie further apart than blocks."""
         return self.candidate.forecast is not None and self.candidate.is_of_pauses
+
+    @property
+    def has_pauses(self) -> bool:
+        """Whether all the time of its runs counts."""
+        return self.candidate.is_of_pauses or bool(self.doubt)
 
 
 class Trials:
@@ -139,8 +146,8 @@ class Trials:
         self._source = ""
         self._until_s = self._began_s + request.budget_s
         """When the time of what is tried now is over."""
-        self._times: dict[str, list[float]] = {"": []}
-        """A step in ns of each run that was timed, by the cure that it had."""
+        self._times: dict[str, list[RunStep]] = {"": []}
+        """A step of each run that was timed, by the cure that it had."""
         self._plain: list[ProgramResult] = []
         """Runs with nothing changed."""
         self._between: ProgramResult | None = None
@@ -164,6 +171,10 @@ class Trials:
     @property
     def _all_left_s(self) -> float:
         return self._request.budget_s - (time.monotonic() - self._began_s)
+
+    @property
+    def _input_share(self) -> float:
+        return self._request.diagnosis.input_share
 
     @property
     def _left_s(self) -> float:
@@ -207,6 +218,14 @@ class Trials:
                 self._until_s = time.monotonic() + self._all_left_s * weight / whole
                 make(group)
                 self._judge()
+                # What blocks cannot tell is asked again, by runs.
+                self._run_each(
+                    [
+                        each for each in group
+                        if each.doubt and not each.on_runs and each.candidate.cure.result != BOUND
+                    ]
+                )  # fmt: skip
+                self._judge()
                 if self._no_trials:
                     return self._outcome()
             # What one phase leaves of its time is another's.
@@ -222,12 +241,13 @@ class Trials:
         measured = [each for each in self._measured if each.on_ns]
         for each in measured:
             if each.way == "in one run":
-                each.gain = gain_of_pairs(each.ratios, len(measured))
-            elif each.on_runs and each.off_ns:
+                each.gain = gain_of_pairs(each.pairs, len(measured), self._input_share)
+                each.doubt = each.gain.doubt if each.gain is not None else ""
+            elif each.on_runs and each.off_runs:
                 name = each.candidate.name
-                others = [ns for key, ns in self._times.items() if key not in ("", name)]
-                each.gain = gain_of_runs(each.off_ns, each.on_runs, len(measured), others)
-                one_each = len(each.off_ns) == len(each.on_runs) == 1
+                others = [runs for key, runs in self._times.items() if key not in ("", name)]
+                each.gain = gain_of_runs(each.off_runs, each.on_runs, len(measured), others)
+                one_each = len(each.off_runs) == len(each.on_runs) == 1
                 each.why = each.why or ("one run each" if one_each else "")
         for each in measured:
             name = each.candidate.name
@@ -262,9 +282,10 @@ class Trials:
             names = tuple(each.candidate.name for each in open_ones)
             seed = self._request.seed + attempt
             plan = RunPlan(names, held=held, asked=self._asked(), seed=seed)
-            before = {each.candidate.name: list(each.ratios) for each in open_ones}
+            before = {each.candidate.name: list(each.pairs) for each in open_ones}
+            others = sum(bool(each.on_ns) and each not in open_ones for each in self._measured)
             self._request.tell(f"in one run: {', '.join(names)}")
-            result = self._run(plan, Alternation(before, left_s, len(group)).look)
+            result = self._run(plan, Alternation(before, left_s, others, self._input_share).look)
             self._take(open_ones, before, result)
             seconds = result.seconds
             self._remarks += [result.notes[each] for each in held if each in result.notes]
@@ -311,7 +332,7 @@ class Trials:
                 each.why, each.applies = result.not_applied[each.candidate.name], False
 
     def _take(
-        self, group: list[_Measured], before: dict[str, list[float]], result: ProgramResult
+        self, group: list[_Measured], before: dict[str, list[Pair]], result: ProgramResult
     ) -> None:
         steps = result.steps
         self._hear(result)
@@ -322,14 +343,10 @@ class Trials:
             self._source = self._source or _source(steps)
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
-            each.ratios = before[name] + steps.ratios(name)
-            sums = steps.whole(name)
-            each.whole = tuple(map(sum, zip(each.whole, sums, strict=True)))  # type: ignore[assignment]
-            each.off_ns += steps.step_times(name, False)
-            each.on_ns += steps.step_times(name, True)
-            each.gain = gain_of_pairs(each.ratios, len(group))
-            if each.gain is None and show_nothing(each.ratios):
-                each.why = f"none of {len(each.ratios)} pairs showed a gain"
+            each.pairs = before[name] + steps.pairs(name)
+            each.gain = gain_of_pairs(each.pairs, len(group), self._input_share)
+            if each.gain is None and show_nothing(each.pairs):
+                each.why = f"none of {len(each.pairs)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
                 each.same = sameness_within_a_run(steps, name, each.candidate.cure.result)
 
@@ -350,12 +367,14 @@ class Trials:
         times = self._times
         for each in group:
             each.why = each.why or self._answered(each)
-        group = [each for each in group if not each.why and not is_decided(each.gain)]
+        group = [
+            each for each in group if not each.why and (each.doubt or not is_decided(each.gain))
+        ]
         # What is known not to apply has said so in the first run.
         group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         if not group:
             return
-        has_pauses = any(each.candidate.is_of_pauses for each in group)
+        has_pauses = any(each.has_pauses for each in group)
         if self._between is not None and not self._plain and not has_pauses:
             self._take_between(self._between)
         elif not self._plain:
@@ -379,7 +398,7 @@ class Trials:
                 self._constant_run(each, times)
             if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run()
-                each.off_ns = self._plain_ns(each)
+                each.off_runs = self._plain_steps(each)
 
     def _answered(self, each: _Measured) -> str:
         """Which proven gain is of the same finding, and what that promises at least; else empty."""
@@ -399,9 +418,9 @@ class Trials:
 
     def _is_promising(self, each: _Measured) -> bool:
         """Whether its runs so far show something of a gain."""
-        if not each.on_runs or not each.off_ns:
+        if not each.on_runs or not each.off_runs:
             return False
-        return median(each.off_ns) / median(each.on_runs) >= PROMISING
+        return median(each.off_ns) / median(each.on_ns) >= PROMISING
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
@@ -412,9 +431,9 @@ class Trials:
                 break
 
     def _take_between(self, result: ProgramResult) -> None:
-        step_ns = run_step_ns(result)
-        if step_ns is not None and not self._times[""]:
-            self._times[""].append(step_ns)
+        step = run_step(result)
+        if step is not None and not self._times[""]:
+            self._times[""].append(step)
 
     @property
     def _references(self) -> list[ProgramResult]:
@@ -423,16 +442,16 @@ class Trials:
 
     def _keep_plain(self, result: ProgramResult) -> bool:
         """Takes it as a run of the program as it is, if its steps were timed."""
-        step_ns = run_step_ns(result)
-        if step_ns is None:
+        step = run_step(result)
+        if step is None:
             return False
-        self._times[""].append(step_ns)
+        self._times[""].append(step)
         self._plain.append(result)
         if result.steps is not None:
             self._source = self._source or _source(result.steps)
         return True
 
-    def _constant_run(self, each: _Measured, times: dict[str, list[float]]) -> None:
+    def _constant_run(self, each: _Measured, times: dict[str, list[RunStep]]) -> None:
         name, cure = each.candidate.name, each.candidate.cure
         self._request.tell(f"with {name}")
         held = (name,) if cure.in_one_run else ()
@@ -441,7 +460,7 @@ class Trials:
         constant = () if cure.in_one_run else (name,)
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
         each.way = "a run each"
-        step_ns = run_step_ns(result, with_pauses=each.candidate.is_of_pauses)
+        step = run_step(result, with_pauses=each.has_pauses)
         if name in result.not_applied:
             each.why, each.applies = result.not_applied[name], False
         elif name not in result.applied:
@@ -450,12 +469,12 @@ class Trials:
         elif result.failure:
             each.why, each.failed = f"the program fails with it: {result.last_line}", True
             each.last_lines = result.last_lines
-        elif step_ns is None:
+        elif step is None:
             each.why = result.ended_by or "no steps of it were seen"
         else:
-            times.setdefault(name, []).append(step_ns)
-            each.on_runs = each.on_ns = times[name]
-            each.off_ns = self._plain_ns(each)
+            times.setdefault(name, []).append(step)
+            each.on_runs = times[name]
+            each.off_runs = self._plain_steps(each)
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
             each.note = result.notes.get(name, each.note)
@@ -464,12 +483,11 @@ class Trials:
                 alike = min(reference.losses_before, result.losses_before) if held else 0
                 each.same = _same(reference, result, cure.result, alike)
 
-    def _plain_ns(self, each: _Measured) -> list[float]:
+    def _plain_steps(self, each: _Measured) -> list[RunStep]:
         """A step of each run of the program as it is, to compare with those of a cure."""
-        has_pauses = each.candidate.is_of_pauses
-        runs = self._plain if has_pauses else self._references
-        times = (run_step_ns(run, with_pauses=has_pauses) for run in runs)
-        return [ns for ns in times if ns is not None]
+        runs = self._plain if each.has_pauses else self._references
+        steps = (run_step(run, with_pauses=each.has_pauses) for run in runs)
+        return [step for step in steps if step is not None]
 
     def _longest_s(self) -> float:
         return max((result.seconds for result in self._references), default=0.0)
@@ -497,9 +515,9 @@ class Trials:
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
-        step_ns = run_step_ns(result)
+        step = run_step(result)
         reference = self._plain[0].steps
-        if step_ns is None or result.steps is None or reference is None or not times[""]:
+        if step is None or result.steps is None or reference is None or not times[""]:
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
             return
         classes = [each.candidate.cure.result for each in proven]
@@ -512,24 +530,24 @@ class Trials:
         if self._proven:
             together.clear()  # of fewer of them
         self._proven = {each.candidate.name for each in proven}
-        together.append(step_ns)
+        together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
-            together += filter(None, [run_step_ns(again)])
+            together += filter(None, [run_step(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
         others = [times[name] for name in times if name not in ("", "all")]
         gain = gain_of_runs(times[""], together, 1, others)
-        ratio = median(times[""]) / median(together)
+        off_ns, on_ns = (median(run.ns for run in runs) for runs in (times[""], together))
         trial = Trial(
             cure=" + ".join(names),
             result=result_class,
             verdict="gain" if same.kind != "other" else "another result",
-            off_ns=median(times[""]),
-            on_ns=median(together),
+            off_ns=off_ns,
+            on_ns=on_ns,
             way="a run each",
             same=same.text,
-            gain=ratio,
+            gain=off_ns / on_ns,
         )
         self._together = with_gain(trial, gain)
 
@@ -554,7 +572,7 @@ class Trials:
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
         useless = run.reader.not_applied
         has_pauses = any(
-            each.candidate.is_of_pauses and not each.why and each.candidate.name not in useless
+            each.has_pauses and not each.why and each.candidate.name not in useless
             for each in self._measured
         )
         return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
@@ -564,11 +582,10 @@ class Trials:
     def _verdict(self, each: _Measured) -> Verdict:
         gain = each.gain
         if gain is None or each.failed:
-            return "nothing" if show_nothing(each.ratios) and not each.failed else "not tried"
+            return "nothing" if show_nothing(each.pairs) and not each.failed else "not tried"
         if each.candidate.cure.result == BOUND:
-            is_proven = gain.is_claimed and each.is_seen_in_all
-            return "bound" if is_proven else _undecided(gain)
-        if gain.is_claimed and each.is_seen_in_all:
+            return "bound" if gain.is_claimed or gain.doubt else _undecided(gain)
+        if gain.is_claimed:
             return "another result" if each.same.kind == "other" else "gain"
         return _undecided(gain)
 
@@ -577,6 +594,8 @@ class Trials:
         verdict = self._verdict(each)
         if verdict == "not tried" and not each.why:
             each.why = self._no_trials or self._too_few(each)
+        if verdict == "unclear" and each.doubt and not each.on_runs:
+            each.why = f"in most blocks, but {each.doubt}: runs of its own must tell"
         forecast = candidate.forecast
         trial = Trial(
             cure=candidate.name,
@@ -586,7 +605,7 @@ class Trials:
             off_ns=median(each.off_ns) if each.off_ns else None,
             on_ns=median(each.on_ns) if each.on_ns else None,
             way=each.way if verdict != "not tried" else "",
-            pairs=len(each.ratios),
+            pairs=len(each.pairs),
             same=each.same.text if each.same.kind != "unknown" else "",
             ready_s=each.ready_s,
             change=candidate.cure.change,
@@ -611,16 +630,17 @@ class Trials:
         over = "the program ended" if self._whole is not None else "its time was over (--budget)"
         if not each.candidate.cure.in_one_run:
             return over
-        why = f"{over} after {len(each.ratios)} of the {LOOKS[0]} pairs that it takes"
-        if len(each.ratios) >= EARLY_PAIRS:
-            why += f": {median(each.ratios):.2f}× in the middle of them, not proven"
+        why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"
+        if len(each.pairs) >= EARLY_PAIRS:
+            middle = median(pair.ratio for pair in each.pairs)
+            why += f": {middle:.2f}× in the middle of them, not proven"
         self._short.setdefault(why, []).append(each.candidate.name)
         return why
 
     def _outcome(self) -> Outcome:
         request = self._request
         offs = [ns for each in self._measured for ns in each.off_ns]
-        plain = [ns for result in self._plain if (ns := run_step_ns(result)) is not None]
+        plain = [step.ns for result in self._plain if (step := run_step(result)) is not None]
         trials = tuple(map(self._trial, self._measured))
         for why, (first, *others) in self._short.items():
             self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")

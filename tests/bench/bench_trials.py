@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from gputui.trial.proof import LOOKS, MeasuredGain, gain_of_pairs
-from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
+from gputui.trial.runs import Pair, ProgramResult, RunInFolder, RunPlan, run_once
 
 PROGRAM = """
 import statistics, sys, time, torch
@@ -97,7 +97,7 @@ def trial(
 
     def until(run: RunInFolder, seconds: float) -> str:
         steps = run.reader.steps
-        gain = gain_of_pairs(steps.ratios(cure), 1) if steps is not None else None
+        gain = gain_of_pairs(steps.pairs(cure), 1) if steps is not None else None
         known = (
             gain is not None and (gain.is_decided or gain.pairs == LOOKS[-1]) and seconds > least_s
         )
@@ -124,7 +124,7 @@ def ablations(program: Path) -> None:
         off = statistics.median(steps.step_times(cure, False)) / 1e6
         error = saved / known[-1] - 1.0
         errors.append(abs(error))
-        gain = gain_of_pairs(steps.ratios(cure), 1)
+        gain = gain_of_pairs(steps.pairs(cure), 1)
         print(
             f"{what:<16}{cure:<24}known {known[-1]:6.2f} ms, saved {saved:6.2f} of {off:6.2f} "
             f"({100 * error:+.1f} %), {gain and gain.middle:.2f}×, {gain and gain.pairs} pairs",
@@ -214,7 +214,7 @@ def healthy(program: Path, count: int, jobs: int) -> None:
     covered = claimed = made = 0
     with ThreadPoolExecutor(jobs) as pool:
         for number, result in enumerate(pool.map(one_trial, range(count))):
-            gain = gain_of_pairs(result.steps.ratios(NOTHING), 1) if result.steps else None
+            gain = gain_of_pairs(result.steps.pairs(NOTHING), 1) if result.steps else None
             if gain is None:
                 print(f"{number}: {result.ended_by} {result.last_lines}")
                 continue
@@ -245,18 +245,18 @@ def healthy_gpu(program: Path, count: int) -> None:
     program.write_text(ON_GPU)
     trials: list[MeasuredGain] = []
 
-    def cut(ratios: list[float]) -> None:
+    def cut(pairs: list[Pair]) -> None:
         trials.clear()
         begins = 0
-        for ends in range(1, len(ratios) + 1):
-            gain = gain_of_pairs(ratios[begins:ends], 1)
+        for ends in range(1, len(pairs) + 1):
+            gain = gain_of_pairs(pairs[begins:ends], 1)
             if gain is not None and (gain.is_decided or ends - begins == LOOKS[-1]):
                 trials.append(gain)
                 begins = ends
 
     def until(run: RunInFolder, seconds: float) -> str:
         if (steps := run.reader.steps) is not None:
-            cut(steps.ratios(NOTHING))
+            cut(steps.pairs(NOTHING))
         return "enough" if len(trials) >= count else "too long" if seconds > 120 else ""
 
     run_once((sys.executable, str(program)), RunPlan((NOTHING,), block_s=0.1), until)

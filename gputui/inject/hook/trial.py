@@ -15,7 +15,8 @@ by gputui.trial.runs:
      "is_fork": bool}                                                   first
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal,
-     "settled_ns": time, "settled_steps": n}         a block, and what went before it after a switch
+     "settled_ns": time, "settled_steps": n, "waited_ns": time}
+                    a block, what went before it from a switch on, and waiting for loaders' workers
     {"losses": [ordinal of the first, values]}                          what backward was called of
     {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
@@ -60,6 +61,8 @@ OVER_PAUSES, MOST_BLOCK_S = 4.0, 6.0
 """A block of whole stretches from pause to pause is about so many times as long as others, and so
 long at most: blocks of one stretch of eight steps had ratios within 2 %, those of two steps 30, 1
 and 1/30."""
+MOST_SWITCH_NS = 250_000_000
+"""A switch that takes longer is not waited for where nothing is switched."""
 WARM_ENDS = 4
 MOST_LOSSES = 20_000
 MOST_OUTPUTS = 256
@@ -310,8 +313,12 @@ class TrialInProgram:
         self._file: int | None = None
         self._blocks: Iterator[_Block] = iter(())
         self._block: _Block | None = None
-        self._settled = (0, 0)
-        """Steps before this block, after a switch, and their time."""
+        self._settles_from = (0, 0)
+        """The step and the time from which it settled before this block, with the switch."""
+        self._waited_ns: int | None = None
+        """In this block, for what loaders' workers make; None where there is no such loader."""
+        self._switch_ns: dict[str, int] = {}
+        """What switching a cure takes."""
         self._until = 0
         self._began_ns = 0
         self._first = 0
@@ -397,6 +404,24 @@ class TrialInProgram:
 
         torch.autograd.backward = noted
 
+    def _time_loaders(self) -> None:
+        iterator = getattr(
+            sys.modules.get("torch.utils.data.dataloader"), "_MultiProcessingDataLoaderIter", None
+        )
+        if iterator is None:
+            return
+        following = iterator.__next__
+
+        @functools.wraps(following)
+        def timed(loader: Any) -> Any:
+            began_ns = time.perf_counter_ns()
+            try:
+                return following(loader)
+            finally:
+                self._waited_ns = (self._waited_ns or 0) + time.perf_counter_ns() - began_ns
+
+        iterator.__next__ = timed
+
     def _wait_for_gpu(self) -> None:
         torch = self._torch
         if self._synchronize is not None and torch is not None and torch.cuda.is_initialized():
@@ -469,6 +494,7 @@ class TrialInProgram:
     def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
         self._blocks = self._schedule(steps, apart)
+        self._time_loaders()
         self._read_losses()
         self._read_outputs()
         if self._cures is not None:
@@ -479,9 +505,7 @@ class TrialInProgram:
         )  # fmt: skip
         if self._cures is not None:
             # Those that change nothing here take no block from the others.
-            unfit = [name for name in self._plan.cures if not self._cures.switch(name, True)
-                     or not self._cures.switch(name, False)]  # fmt: skip
-            self._failed = frozenset(unfit)
+            self._failed = frozenset(name for name in self._plan.cures if not self._switches(name))
             for name in self._plan.held:
                 self._cures.switch(name, True)
         self._next_block()
@@ -517,6 +541,18 @@ class TrialInProgram:
             active = [cure for cure in active if cure in still]
         yield _Block(None, "", False, 1)
 
+    def _switches(self, name: str) -> bool:
+        """Whether a cure can be switched on and off; and how long that takes at most, the second
+        time: the first time may look for what it changes."""
+        took_ns = []
+        for on in (True, False, True, False):
+            began_ns = time.perf_counter_ns()
+            if not self._cures.switch(name, on):
+                return False
+            took_ns.append(time.perf_counter_ns() - began_ns)
+        self._switch_ns[name] = min(max(took_ns[2:]), MOST_SWITCH_NS)
+        return True
+
     def _active(self, pair: int) -> list[str]:
         """The cures that still need pairs."""
         said = self._read("trial-active") or {}
@@ -533,15 +569,13 @@ class TrialInProgram:
         self._wait_for_gpu()
         now_ns = time.perf_counter_ns()
         if block is not None and block.pair is not None:
-            settled_steps, settled_ns = self._settled
+            step, since_ns = self._settles_from
             self._say(
                 {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
                  "ns": now_ns - self._began_ns, "first": self._first,
-                 "settled_steps": settled_steps, "settled_ns": settled_ns}
+                 "settled_steps": self._until - block.steps - step,
+                 "settled_ns": self._began_ns - since_ns, "waited_ns": self._waited_ns}
             )  # fmt: skip
-        self._settled = (0, 0)
-        if block is not None and block.pair is None:
-            self._settled = block.steps, now_ns - self._began_ns
         self._read_losses()
         self._next_block()
 
@@ -555,17 +589,22 @@ class TrialInProgram:
                 return
             if block.cure in self._failed:
                 continue
+            if block.pair is None:
+                self._settles_from = site.count, time.perf_counter_ns()
             if self._switched(block):
                 break
         self._block = block
         self._until = site.count + block.steps
         self._first = self._losses_before
+        self._waited_ns = None if self._waited_ns is None else 0
         self._began_ns = time.perf_counter_ns()
 
     def _switched(self, block: _Block) -> bool:
-        """Has the block's cure on or off, and every other off; False where it cannot be."""
+        """Has the block's cure on or off, and every other off; False where it cannot be. Either way
+        it takes as long: in what a loader does meanwhile a block with it would gain else."""
         if self._cures is None:
             return True
+        began_ns = time.perf_counter_ns()
         for name in list(self._cures.undo):
             if name in self._plan.cures and (name != block.cure or not block.on):
                 self._cures.switch(name, False)
@@ -574,6 +613,11 @@ class TrialInProgram:
         if block.on and not self._cures.switch(block.cure, True):
             self._failed = self._failed | {block.cure}
             return False
+        if block.pair is None and block.cure:
+            took_ns = time.perf_counter_ns() - began_ns
+            longest_ns = max(took_ns, self._switch_ns.get(block.cure, 0))
+            self._switch_ns[block.cure] = min(longest_ns, MOST_SWITCH_NS)
+            time.sleep(max(0, self._switch_ns[block.cure] - took_ns) / 1e9)
         return True
 
     def _read_losses(self) -> None:

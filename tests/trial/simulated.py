@@ -1,0 +1,423 @@
+"""Trials of programs that are simulated: what their steps take is drawn, the clock is virtual, and
+all else is what a trial is made of: the hook's blocks and switches, and what decides about them.
+
+    python -m tests.trial.simulated [--trials 1000] [KIND ...]
+
+prints the table of gputui/docs/trying.md: how often a gain is claimed of a cure that does nothing,
+of one that makes shorter only what is waited for anyway, and of one that gains 1.1, 1.3 or 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import types
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from gputui.collect.child import ChildEnding
+from gputui.cures import hook
+from gputui.trial.proof import Alternation, MeasuredGain, gain_of_pairs, gain_of_runs
+from gputui.trial.runs import (
+    MEASURED_S,
+    WITH_PAUSES_S,
+    Block,
+    ProgramResult,
+    RunInFolder,
+    RunStep,
+    Steps,
+    is_measured,
+    run_step,
+)
+from gputui.trial.trials import PROMISING
+
+Compute = Callable[[float], float]
+"""What the work of the next step takes in s, given the time."""
+
+
+class Program:
+    """Steps of `work`, `gain` times shorter with the cure, which may also gain nothing; and between
+    them pauses that no cure shortens, of which `pause` says how long the next is."""
+
+    def __init__(self, work: Compute, gain: float = 1.0, pause: Compute = lambda _: 0.0) -> None:
+        self.now_s, self.gain, self.is_on = 0.0, gain, False
+        self.waited_s = 0.0
+        """For a loader."""
+        self._work, self._pause = work, pause
+
+    def step(self) -> None:
+        """Takes its time."""
+        self.wait()
+        self.now_s += self._work(self.now_s) / (self.gain if self.is_on else 1.0)
+
+    def wait(self) -> None:
+        """What comes before the work."""
+        self.now_s += self._pause(self.now_s)
+
+
+class Loaded(Program):
+    """A program whose batches are made by `workers` of a loader in turn, each of which makes one in
+    `serve` and is two ahead at most."""
+
+    def __init__(
+        self, work: Compute, gain: float, workers: int, serve: Compute, ahead: int = 2
+    ) -> None:
+        super().__init__(work, gain)
+        self._serve, self._workers, self._ahead = serve, workers, ahead
+        self._ready: list[float] = []
+        self._used: list[float] = []
+
+    def wait(self) -> None:
+        """The next batch is there, or waited for."""
+        number, workers = len(self._used), self._workers
+        for batch in range(len(self._ready), number + workers):
+            # A worker begins with it when it has ended another, and one was used.
+            before = self._ready[batch - workers] if batch >= workers else 0.0
+            used = batch - self._ahead * workers
+            begun = max(before, self._used[used] if 0 <= used < number else 0.0)
+            self._ready.append(begun + self._serve(begun))
+        self.waited_s += max(0.0, self._ready[number] - self.now_s)
+        self.now_s = max(self.now_s, self._ready[number])
+        self._used.append(self.now_s)
+
+
+def _log_uniform(rng: random.Random, low: float, high: float) -> float:
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+def _states(rng: random.Random, dwell_s: float, factors: Sequence[float]) -> Compute:
+    """A factor that changes at random, after `dwell_s` in the mean."""
+    state = [0.0, rng.choice(factors)]
+
+    def now(at_s: float) -> float:
+        while at_s >= state[0]:
+            state[:] = state[0] + rng.expovariate(1.0 / dwell_s), rng.choice(factors)
+        return state[1]
+
+    return now
+
+
+def _every(rng: random.Random, interval_s: float, long_s: float) -> Compute:
+    """A pause now and then, of about so long."""
+    due = [rng.uniform(0.0, interval_s)]
+
+    def pause(at_s: float) -> float:
+        if at_s < due[0]:
+            return 0.0
+        due[0] = at_s + rng.uniform(0.7, 1.3) * interval_s
+        return long_s * rng.uniform(0.8, 1.2)
+
+    return pause
+
+
+def steady(rng: random.Random, gain: float) -> Program:
+    """Steps of 5 to 300 ms that differ by 2 %."""
+    step_s = _log_uniform(rng, 0.005, 0.3)
+    return Program(lambda _: step_s * math.exp(rng.gauss(0, 0.02)), gain)
+
+
+def noisy(rng: random.Random, gain: float) -> Program:
+    """Steps that differ by 30 %."""
+    step_s = _log_uniform(rng, 0.005, 0.3)
+    return Program(lambda _: step_s * math.exp(rng.gauss(0, 0.3)), gain)
+
+
+def drifting(rng: random.Random, gain: float) -> Program:
+    """A speed that drifts by 3 to 15 % (one standard deviation), back and forth within 2 to
+    60 s."""
+    step_s, sigma = _log_uniform(rng, 0.005, 0.3), rng.uniform(0.03, 0.15)
+    keeps = math.exp(-step_s / _log_uniform(rng, 2, 60))
+    state = [rng.gauss(0, sigma)]
+
+    def work(_now: float) -> float:
+        state[0] = keeps * state[0] + rng.gauss(0, sigma * math.sqrt(1 - keeps * keeps))
+        return step_s * math.exp(state[0] + rng.gauss(0, 0.02))
+
+    return Program(work, gain)
+
+
+def warming(rng: random.Random, gain: float) -> Program:
+    """Up to four times as slow at first, for 5 to 40 s; or faster at first."""
+    step_s, lasts_s = _log_uniform(rng, 0.005, 0.3), rng.uniform(5, 40)
+    more = rng.choice((-0.6, 0.5, 3.0))
+    return Program(
+        lambda now: step_s * (1 + more * math.exp(-now / lasts_s)) * math.exp(rng.gauss(0, 0.02)),
+        gain,
+    )
+
+
+def bimodal(rng: random.Random, gain: float) -> Program:
+    """Another program beside it, for 0.1 to 3 s at a time: 1.5 to 4 times as slow then."""
+    step_s = _log_uniform(rng, 0.005, 0.3)
+    slow = _states(rng, _log_uniform(rng, 0.1, 3.0), (1.0, rng.uniform(1.5, 4.0)))
+    return Program(lambda now: step_s * slow(now) * math.exp(rng.gauss(0, 0.02)), gain)
+
+
+def periodic(rng: random.Random, gain: float) -> Program:
+    """Every second to fortieth step takes 2 to 20 times as long: gradients are summed, something is
+    reported."""
+    step_s, every, more = _log_uniform(rng, 0.005, 0.1), rng.randint(2, 40), rng.uniform(2, 20)
+    count = [0]
+
+    def work(_now: float) -> float:
+        count[0] += 1
+        return step_s * (1.0 if count[0] % every else more) * math.exp(rng.gauss(0, 0.02))
+
+    return Program(work, gain)
+
+
+def heavy_tailed(rng: random.Random, gain: float) -> Program:
+    """Steps as Pareto has them, with neither a mean nor a variance to speak of (1.1 to 2)."""
+    step_s, alpha = _log_uniform(rng, 0.005, 0.1), rng.uniform(1.1, 2.0)
+    return Program(lambda _: step_s * min(1e3, rng.paretovariate(alpha)), gain)
+
+
+def lengths(rng: random.Random, gain: float) -> Program:
+    """Batches of all lengths: steps differ threefold."""
+    step_s = _log_uniform(rng, 0.005, 0.2)
+    return Program(lambda _: step_s * rng.lognormvariate(0, 0.7), gain)
+
+
+def saving(rng: random.Random, gain: float) -> Program:
+    """Pauses of 0.3 to 5 s every 2 to 20 s, which no cure shortens: it saves, or evaluates."""
+    step_s = _log_uniform(rng, 0.005, 0.2)
+    return Program(
+        lambda _: step_s * math.exp(rng.gauss(0, 0.02)), gain,
+        _every(rng, _log_uniform(rng, 2, 20), _log_uniform(rng, 0.3, 5)),
+    )  # fmt: skip
+
+
+def bursts(rng: random.Random, gain: float) -> Program:
+    """A loader that is too slow: its workers' batches come at once, then none for 0.2 to 4 s. What
+    the cure makes shorter is waited for anyway."""
+    workers, wait_s = rng.choice((2, 4, 8, 12)), _log_uniform(rng, 0.2, 4.0)
+    step_s = wait_s / workers * rng.uniform(0.05, 0.7)
+    spread = rng.choice((0.01, 0.05, 0.2))
+    return Loaded(
+        lambda _: step_s * math.exp(rng.gauss(0, 0.02)), gain, workers,
+        lambda _: wait_s * math.exp(rng.gauss(0, spread)),
+    )  # fmt: skip
+
+
+def starved(rng: random.Random, gain: float) -> Program:
+    """A loader that is too slow, whose batches take 0.05 to 2 s, each as long as it happens to."""
+    workers, wait_s = rng.choice((1, 2, 4)), _log_uniform(rng, 0.05, 2.0)
+    step_s = wait_s / workers * rng.uniform(0.05, 0.9)
+    spread = rng.uniform(0.3, 1.0)
+    return Loaded(
+        lambda _: step_s * math.exp(rng.gauss(0, 0.02)), gain, workers,
+        lambda _: wait_s * rng.lognormvariate(-spread * spread / 2, spread), rng.choice((2, 4, 16)),
+    )  # fmt: skip
+
+
+KINDS: dict[str, Callable[[random.Random, float], Program]] = {
+    kind.__name__: kind
+    for kind in (
+        steady, noisy, drifting, warming, bimodal, periodic, heavy_tailed, lengths, saving, bursts,
+        starved,
+    )
+}  # fmt: skip
+"""Programs by how their steps differ."""
+
+WAITING = ("bursts", "starved")
+"""Those whose steps no cure of the work makes shorter."""
+
+SWITCH_S = 0.05
+"""What switching takes at most, during which a loader goes on."""
+
+BUDGET_S = 60.0
+
+
+class _Cures:
+    """In the place of the cures of a process: the first of them acts."""
+
+    def __init__(
+        self, program: Program, rng: random.Random, names: Iterable[str], most_s: float
+    ) -> None:
+        self._program = program
+        self._switch_s = {name: rng.choice((0.0, 0.001, most_s)) for name in names}
+        self.undo: dict[str, Any] = {}
+
+    def ask(self, _names: object) -> None:
+        """Nothing is asked."""
+
+    def switch(self, name: str, on: bool) -> bool:
+        """Switches it, which takes its time where it goes on."""
+        if on and name not in self.undo:
+            self._program.now_s += self._switch_s[name]
+            self.undo[name] = None
+        elif not on:
+            self.undo.pop(name, None)
+        if "0" in self._switch_s:
+            self._program.is_on = "0" in self.undo
+        return True
+
+
+class _Run(RunInFolder):
+    """A run whose hook says everything here."""
+
+    def __init__(self) -> None:
+        self.steps = Steps(0)
+        self.reader = self  # type: ignore[assignment]
+        self.not_applied: dict[str, str] = {}
+        self.kept: dict[str, Any] | None = None
+
+    def keep(self, cures: Sequence[str], from_pair: int) -> None:
+        """What the hook is told."""
+        self.kept = {"cures": list(cures), "from": from_pair}
+
+
+_HOOK = hook("trial")
+
+
+class _Trial(_HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
+    """The hook, which says and reads here what it does in files."""
+
+    run: _Run
+    program: Program
+
+    def _time_loaders(self) -> None:
+        self._waited_ns = 0 if isinstance(self.program, Loaded) and IS_WITNESSED else None
+
+    def _next_block(self) -> None:
+        super()._next_block()
+        self._waited_before = self.program.waited_s
+
+    def _end_block(self) -> None:
+        if self._waited_ns is not None:
+            self._waited_ns = int(1e9 * (self.program.waited_s - self._waited_before))
+        super()._end_block()
+
+    def _say(self, row: dict[str, Any]) -> None:
+        steps = self.run.steps
+        if "pair" in row:
+            steps.blocks.append(Block(**row))
+        elif "site" in row:
+            steps.site = row["site"]
+        elif "over" in row:
+            steps.over = row["over"]
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        return self.run.kept if name == "trial-active" else None
+
+
+def _run(
+    program: Program,
+    rng: random.Random,
+    names: Sequence[str],
+    until: Callable[[_Run, float], str],
+    switch_s: float = SWITCH_S,
+) -> _Run:
+    """A run in which these cures are switched, until it is over."""
+    plan = _HOOK.Plan(json.dumps({"cures": names, "seed": rng.randrange(1 << 30)}))
+    trial = _Trial(plan, "", _Cures(program, rng, names, switch_s), ())
+    trial.run = run = _Run()
+    trial.program = program
+
+    def passes(seconds: float) -> None:
+        program.now_s += seconds
+
+    _HOOK.time = types.SimpleNamespace(
+        perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=passes
+    )
+    site = trial.site("optimizer", "step")
+    counted, over = 0, ""
+    while not over:
+        program.step()
+        trial.step(site, 0, 0)
+        if len(run.steps.blocks) != counted or run.steps.over:
+            counted = len(run.steps.blocks)
+            over = until(run, program.now_s)
+    return run
+
+
+IS_WITNESSED = True
+"""Whether the hook sees how long a loader is waited for."""
+
+Kind = Callable[[random.Random, float], Program]
+
+
+class Simulated(NamedTuple):
+    """What was found of the cures, the first of which acts, and how long it took."""
+
+    gains: tuple[MeasuredGain | None, ...]
+    seconds: float
+
+    @property
+    def claimed(self) -> float | None:
+        """The largest gain that is claimed."""
+        return max((gain.middle for gain in self.gains if gain and gain.is_claimed), default=None)
+
+
+def switched(
+    kind: Kind, seed: str, gain: float = 1.0, cures: int = 1, switch_s: float = SWITCH_S
+) -> Simulated:
+    """A run with so many cures that are switched, until their gains are known or BUDGET_S."""
+    rng = random.Random(seed)
+    program, names = kind(rng, gain), [str(number) for number in range(cures)]
+    alternation = Alternation({name: [] for name in names}, BUDGET_S)
+    run = _run(program, rng, names, alternation.look, switch_s)
+    gains = tuple(gain_of_pairs(run.steps.pairs(name), cures) for name in names)
+    return Simulated(gains, program.now_s)
+
+
+def by_runs(kind: Kind, seed: str, gain: float = 1.0, *, with_pauses: bool = False) -> Simulated:
+    """Runs of their own: without the cure, with it, and where that shows something, with and
+    without."""
+    steps: dict[bool, list[RunStep]] = {False: [], True: []}
+    seconds = 0.0
+    least_s = WITH_PAUSES_S if with_pauses else MEASURED_S
+    for number, is_on in enumerate((False, True, True, False)):
+        rng = random.Random(seed)
+        program = kind(rng, gain)
+        rng.seed(f"{seed} {number}")  # the same program, other steps
+        program.is_on = is_on
+        run = _run(program, rng, (), lambda run, _: is_measured(run, least_s))
+        ended = ChildEnding(0, None, "")
+        result = ProgramResult(
+            run.steps, frozenset(), {}, {}, ended, "measured", program.now_s, None, ()
+        )
+        step = run_step(result, with_pauses=with_pauses)
+        steps[is_on] += [step] if step is not None else []
+        seconds += program.now_s
+        if number == 1 and steps[False][0].ns < PROMISING * steps[True][0].ns:
+            break
+    return Simulated((gain_of_runs(steps[False], steps[True], 1),), seconds)
+
+
+def _percent(trials: Iterable[Simulated]) -> str:
+    claimed = [trial.claimed is not None for trial in trials]
+    return f"{100 * sum(claimed) / len(claimed):.1f}"
+
+
+def _print_table(trials: int, names: Sequence[str]) -> None:
+    print("| steps | nothing | nothing, by runs | 1.1× | 1.3× | 2× | after | 1.3×, by runs |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for name in names:
+        kind = KINDS[name]
+        few = max(1, trials // 10)
+        nothing = (switched(kind, f"{name} {n}", cures=1 + n % 3) for n in range(trials))
+        cells = [_percent(nothing)]
+        cells.append(_percent(by_runs(kind, f"{name} {n}") for n in range(few)))
+        for gain in (1.1, 1.3, 2.0):
+            of_gain = [switched(kind, f"{name} {gain} {n}", gain) for n in range(few)]
+            cells.append(_percent(of_gain))
+        seconds = [trial.seconds for trial in of_gain if trial.claimed is not None]
+        cells.append(f"{median(seconds):.0f} s" if seconds else "")
+        has_pauses = name in ("saving", *WAITING)
+        cells.append(
+            _percent(by_runs(kind, f"{name} {n}", 1.3, with_pauses=has_pauses) for n in range(few))
+        )
+        about = " ".join((kind.__doc__ or "").split())
+        print(f"| {name}: {about} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--trials", type=int, default=1000)
+    options = parser.parse_args()
+    _print_table(options.trials, options.kinds)
