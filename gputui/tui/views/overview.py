@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -140,8 +140,8 @@ def _is_before(entry: LibraryEntry, run: Run) -> bool:
 # The panels of the overview, as many as there is room for.
 
 
-Make = Callable[[int], Panel]
-"""Makes a panel of this width."""
+Make = tuple[Callable[..., Panel], int]
+"""Makes a panel of so many rows and a `width`, and the rows that it would have."""
 
 FEW = 4
 """Points of which a chart over time would say nothing."""
@@ -198,57 +198,73 @@ def fill(
         return
     low = 8
     points = short.step_points(tree)[0] if tree is not None and tree.has_steps else []
-    first: list[Make] = []
-    second: list[Make] = []
-    third: list[Make] = []
+    makes: list[Make] = []
     # Of a stretch of steps there is no distribution.
     if tree is not None and (len(points) >= FEW or (points and not tree.step_ns.values)):
-        first.append(partial(short.steps, tree, low))
+        makes.append((partial(short.steps, tree), low))
     if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
-        first.append(partial(distribution, tree.step_ns, low))
+        makes.append((partial(distribution, tree.step_ns), low))
     on_cpu = tree is None and not read.kernels
     if on_cpu and read.main is not None and read.main.cpu.values:
-        first.append(partial(cpu_step_times, read.main, low))
+        makes.append((partial(cpu_step_times, read.main), low))
     if model.session.gpus:
-        first.append(partial(gpu_panel, model, read.tables, read.energy, low + 1))
+        makes.append((partial(gpu_panel, model, read.tables, read.energy), low + 1))
     elif on_cpu and model.session.host is not None:
-        first.append(partial(host_panel, model))
+        makes.append((partial(host_panel, model), low))
     if tree is not None:
-        most = min(max(4, left - low - 3), 14)
-        second.append(partial(short.causes, tree, most, chosen, read.lead))
+        show_causes = partial(short.causes, tree, chosen=chosen, lead=read.lead)
+        makes.append((show_causes, min(max(4, left - low - 3), 14)))
     if read.steps:
-        second.append(partial(short.phases, read.steps, 12, chosen, run.is_active))
+        show_phases = partial(short.phases, read.steps, chosen=chosen, running=run.is_active)
+        makes.append((show_phases, 12))
     if read.kernels:
-        most = 13 if columns == 3 and second else left
-        third.append(partial(short.kernels, read.kernels, most, chosen))
+        makes.append((partial(short.kernels, read.kernels, chosen=chosen), 13))
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
-        third.append(partial(distribution, tree.step_ns, low + 1))
+        makes.append((partial(distribution, tree.step_ns), low + 1))
     if run.log_lines:
-        third.append(partial(short.output, run, max(4, left - low - (25 if on_cpu else 18))))
+        makes.append((partial(short.output, run), max(4, left - low - (25 if on_cpu else 18))))
     if columns == 3 and not isinstance(model.source, ManyHosts):
         runs = last_runs()
-        third += [partial(runs.panel, run, 6, chosen)] if runs.of(run) else []
-    everything = [*first, *second, *third]
-    bands = [everything[at : at + columns] for at in range(0, len(everything), columns)]
-    wants_lanes = on_cpu or (columns == 3 and len(bands) > 2)
+        makes += [(partial(runs.panel, run, chosen=chosen), 6)] if runs.of(run) else []
+    wants_lanes = on_cpu or (columns == 3 and left >= _HIGH)
     step = newest_step_panel(model.session, run, width, _STEP_ROWS) if wants_lanes else None
+    lanes = len(step.rows) + 2 if step is not None else 0
+    stacks, widths = _columns(makes, columns, width, left - lanes)
+    layout.stacks([[(_named(panel, read.tables), size) for panel, size in stack]
+                   for stack in stacks], widths)  # fmt: skip
     if step is not None:
-        bands.insert(len(bands) if on_cpu else 2, [lambda _: step])
-    for number, band in enumerate(bands):
-        room = height - len(layout.rows) - (1 if number else 0)
-        if room < 4:
-            break
-        if number and room < _LEAST_DISTRIBUTION:  # of which the first classes say nothing
-            band = [make for make in band if getattr(make, "func", None) is not distribution]
-        widths = columns_of(width, len(band))
-        panels = [make(each) for make, each in zip(band, widths, strict=True)]
-        for panel in panels:
-            _name_scope(panel, read.tables)
-        most = max(len(panel.rows) for panel in panels) + 1
-        size = min(most, room if number == len(bands) - 1 else max(4, min(most, room - 5)))
-        if number:
-            layout.add([()])
-        layout.band(panels, widths, size)
+        layout.add([()] * bool(makes))
+        layout.stacks([[(step, len(step.rows) + 1)]], [width])
+
+
+def _columns(
+    makes: Sequence[Make], columns: int, width: int, room: int
+) -> tuple[list[list[tuple[Panel, int]]], list[int]]:
+    """Panels with their lines, each below the column that is the shortest so far; the last one of a
+    column has what is left of it."""
+    widths = columns_of(width, max(1, min(columns, len(makes))))
+    placed: list[list[tuple[Make, int]]] = [[] for _ in widths]
+    free = [room] * len(widths)
+    for number, (make, most) in enumerate(makes):
+        at = max(range(len(free)), key=lambda column: (free[column], -column))
+        left = free[at] - bool(placed[at])
+        if left < (_LEAST_DISTRIBUTION if getattr(make, "func", None) is distribution else 4):
+            continue
+        wanted = len(make(most, width=widths[at]).rows) + 1
+        kept = 5 if number + len(widths) < len(makes) else 0
+        size = min(wanted, max(4, left - kept))
+        placed[at].append(((make, most + size - wanted), size))
+        free[at] = left - size
+    stacks: list[list[tuple[Panel, int]]] = []
+    for stack, each, left in zip(placed, widths, free, strict=True):
+        more = [0] * (len(stack) - 1) + [left]
+        stacks.append(
+            [
+                (make(most + extra, width=each), size + extra)
+                for ((make, most), size), extra in zip(stack, more, strict=False)
+            ]
+        )
+    return stacks, widths
 
 
 def _stack(
@@ -279,15 +295,15 @@ def _stack(
             break
         if panel.view == "phases" and size < min(most, _FEWEST_ROWS):
             panel, size = short.phase_line(read.steps, width), 2
-        _name_scope(panel, read.tables)
-        layout.band([panel], [width], size)
+        layout.stacks([[(_named(panel, read.tables), size)]], [width])
         left -= size
 
 
-def _name_scope(panel: Panel, tables: Tables) -> None:
-    """Say in the title of what is added up over the run of which time it is."""
+def _named(panel: Panel, tables: Tables) -> Panel:
+    """With of which time it is in the title, where it is added up over the run."""
     if panel.view == "kernels" or (panel.view == "phases" and tables.of):
         panel.title += f", {tables.span}"
+    return panel
 
 
 _STEP_ROWS = 8
@@ -357,9 +373,9 @@ class OverviewView(View):
         )  # fmt: skip
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
-        self._take_places(layout, height)
         others = min(len(read.others), max(1, height // 12))
         self._keys += [Chosen(FINDING, number) for number in range(1, others + 1)]
+        self._take_places(layout, height)
         if self._chosen is not None and self._chosen not in self._keys:
             self._chosen = None
         return rows
@@ -375,7 +391,7 @@ class OverviewView(View):
             return rows
         panel = self.last_runs.panel(None, min(room - 1, 12), self._chosen, width)
         layout = Layout(width, [*rows, ()], chosen=self._chosen)
-        layout.band([panel], [width], len(panel.rows) + 1)
+        layout.stacks([[(panel, len(panel.rows) + 1)]], [width])
         self._take_places(layout, height)
         return layout.rows
 

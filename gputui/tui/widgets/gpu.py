@@ -367,12 +367,12 @@ def list_columns(model: Model, spark_width: int, look: Look) -> list[Column[Gpu]
     ]
 
 
-def host_panel(model: Model, width: int) -> Panel:
+def host_panel(model: Model, height: int, width: int) -> Panel:
     """The host: its CPUs and memory, each with its last minute."""
     session = model.session
     rows = [
         spark_row(chart, None, width, model.interval_s, own_scale=model.own_scale)
-        for chart in host_charts(session)
+        for chart in host_charts(session)[:height]
     ]
     facts = session.header.host if session.header is not None else None
     name, note = (facts.hostname, f"{facts.cpu_count} CPUs") if facts is not None else ("", "")

@@ -168,32 +168,45 @@ class Layout:
         """Rows in which nothing can be chosen."""
         self.rows += rows
 
-    def band(self, panels: Sequence[Panel], widths: Sequence[int], height: int) -> None:
-        """Panels side by side in `height` rows, headings included."""
-        top = len(self.rows)
-        x = 0
+    def stacks(self, stacks: Sequence[Sequence[tuple[Panel, int]]], widths: Sequence[int]) -> None:
+        """Columns side by side, of panels below one another, each in so many rows, its heading
+        included."""
+        top, x = len(self.rows), 0
         blocks: list[tuple[list[Row], int]] = []
-        for panel, width in zip(panels, widths, strict=True):
-            shown = panel.rows[: max(0, height - 1)]
-            note = f"{len(shown)} of {panel.of}" if panel.of else panel.note
-            spots = [
-                Spot(top + 1 + number, x, x + width, key)
-                for number, key in panel.items.items()
-                if number < len(shown)
-            ]
-            if panel.view:
-                self.titles.append(Spot(top, x, x + width, panel.view))
-            if panel.view and not spots:  # no row leads anywhere: all of it does
-                whole = Chosen(CARD, (panel.view, len(self.titles)))
-                spots = [Spot(y, x, x + width, whole) for y in range(top + 1, top + height)]
-            self.spots += spots
-            title = heading(panel.title, width, note)
-            if self.chosen is not None and any(spot.key == self.chosen for spot in spots):
-                title = tuple((text, _FOCUSED.get(role, role)) for text, role in title)
-            blocks.append(([title, *shown], width))
+        spots: list[list[Spot]] = []
+        for stack, width in zip(stacks, widths, strict=True):
+            rows: list[Row] = []
+            for panel, height in stack:
+                rows += [()] * bool(rows)
+                drawn, own = self._drawn(panel, top + len(rows), x, width, height)
+                rows += drawn
+                spots.append(own)
+            blocks.append((rows, width))
             x += width + GAP
-        rows = beside(blocks, GAP)
-        self.rows += rows + [()] * (height - len(rows))
+        # In the order in which they are read.
+        for own in sorted(filter(None, spots), key=lambda own: (own[0].y, own[0].start)):
+            self.spots += own
+        self.rows += beside(blocks, GAP)
+
+    def _drawn(
+        self, panel: Panel, top: int, x: int, width: int, height: int
+    ) -> tuple[list[Row], list[Spot]]:
+        shown = panel.rows[: max(0, height - 1)]
+        note = f"{len(shown)} of {panel.of}" if panel.of > len(shown) else panel.note
+        spots = [
+            Spot(top + 1 + number, x, x + width, key)
+            for number, key in panel.items.items()
+            if number < len(shown)
+        ]
+        if panel.view:
+            self.titles.append(Spot(top, x, x + width, panel.view))
+        if panel.view and not spots:  # no row leads anywhere: all of it does
+            whole = Chosen(CARD, (panel.view, len(self.titles)))
+            spots = [Spot(y, x, x + width, whole) for y in range(top + 1, top + height)]
+        title = heading(panel.title, width, note)
+        if self.chosen is not None and any(spot.key == self.chosen for spot in spots):
+            title = tuple((text, _FOCUSED.get(role, role)) for text, role in title)
+        return [title, *shown, *[()] * (height - 1 - len(shown))], spots
 
 
 def columns_of(width: int, count: int) -> list[int]:
