@@ -261,7 +261,6 @@ class FilterField(Input):
             text,
             placeholder="filter by text: Enter keeps it, Esc clears it",
             compact=True,
-            select_on_focus=False,
         )
 
     def on_input_changed(self, event: Input.Changed) -> None:

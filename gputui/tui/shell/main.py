@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
-from textual.binding import ActiveBinding
+from textual.binding import ActiveBinding, Binding
 from textual.widgets import ContentSwitcher, Static
 
 from gputui.tui.model import Model
@@ -321,9 +321,9 @@ class MainScreen(ViewKeys):
         if self._message is not None:
             self._message = None
             self._draw_bottom()
-        if (self.focused is None or self.focused is self.view) and not is_key(
-            event.aliases, self.replays
-        ):
+        own = {each.key for each in self.view.BINDINGS if isinstance(each, Binding)}
+        is_bound = is_key(event.aliases, self.replays) or not own.isdisjoint(event.aliases)
+        if (self.focused is None or self.focused is self.view) and not is_bound:
             shown = event.character if event.is_printable else event.key
             # A key without a meaning says that it has none.
             self.say(f"{shown} does nothing here: ? shows every key")

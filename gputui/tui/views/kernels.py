@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import msgspec
+from textual.binding import Binding, BindingType
 
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, quantity, rate, size
@@ -55,11 +57,17 @@ _MOST_NAMED = 200
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
 
+_NAME, _WIDE_NAME = 37, 44
+"""Cells of the names that are told apart, below and from `BESIDE` columns on."""
+
 _MOST_RANKS = 8
 """Ranks that are listed of the chosen line."""
 
 _LEAST_BELOW = 5
 """Lines left under the table from which they say more of the chosen line."""
+_NAME_LINES = 2
+_BELOW, _TALL = 8, 30
+"""Lines that a long table leaves to it, in a view that has so many."""
 
 _BAR = 8
 
@@ -70,6 +78,8 @@ class _Read:
 
     revision: int
     table: int
+    room: int
+    """Cells that `names` are made for."""
     rows: tuple[TableRow, ...]
     sizes: dict[str, int]
     categories: tuple[tuple[str, int, int, float], ...]
@@ -85,6 +95,11 @@ class KernelsView(TableView):
     FOLLOWS_SCOPE = True
     tabs = ("Kernels", "CUDA calls", "Memory operations")
     orders = ("total", "count", "average", "median", "p99", "longest")
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("t", "timeline", "the chosen one in the timeline", show=False)
+    ]
+    HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (("t", "in timeline", "focused.timeline"),)
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -99,7 +114,7 @@ class KernelsView(TableView):
             text = "Kernels appear here while a program runs."
             return no_run(self.model, width, height, text)
         run = tables.run
-        read = self._tables(tables)
+        read = self._tables(tables, _NAME if width < BESIDE else _WIDE_NAME)
         rows = scope_rows(self.model, width, tables.instead)
         rows.append(self._tabs(len(rows), width, tables))
         if self.tab == 0 and read.categories:
@@ -114,8 +129,9 @@ class KernelsView(TableView):
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
         left = width * 7 // 10 if width >= BESIDE else width
         names = [row.name for row in self.listed]
+        kept = _BELOW if width < BESIDE and height >= _TALL else 0
         table = self.table(
-            columns, self.listed, names, left, height - len(rows), len(rows),
+            columns, self.listed, names, left, height - len(rows) - kept, len(rows),
             sorted_by=self.orders[self.sorting], ascending=self.other_way,
         )  # fmt: skip
         if width < BESIDE:
@@ -136,6 +152,13 @@ class KernelsView(TableView):
             self.link([row], self._leads, len(rows) + len(about), left + 2, width)
             about += wrap(row[0][0], room, row[0][1]) if len(row) == 1 else [clip(row, room)]
         return rows + beside([(table, left), (about[: height - len(rows)], room)])
+
+    def action_timeline(self) -> None:
+        """The longest one of the chosen name where it ran, with what launched it."""
+        if isinstance(self.cursor.key, str) and self.model.has_operations:
+            self.lead(Lead("timeline", self.cursor.key))
+        else:
+            self.nothing_chosen("no step of this run was kept")
 
     def activate(self) -> Details | None:
         """All that is known of the chosen line."""
@@ -164,7 +187,9 @@ class KernelsView(TableView):
         name = self.cursor.key
         if height < _LEAST_BELOW or not isinstance(name, str):
             return []
-        rows = [heading(cut_middle(name, width - 40), width, "Enter: more, y: copy the name")]
+        title = cut_middle(name, width - 40)
+        rows = [heading(title, width, "Enter: more, y: copy the name")]
+        rows += wrap(name, width - 2, "text", "  ")[:_NAME_LINES] if title != name else []
         return [(), *(rows + self._launches(tables, name)[1:])[:height]]
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:
@@ -206,10 +231,10 @@ class KernelsView(TableView):
             )
         return rows
 
-    def _tables(self, tables: Tables) -> _Read:
+    def _tables(self, tables: Tables, room: int) -> _Read:
         read = self._read
-        key = (self.model.revision, self.tab)
-        if read is not None and (read.revision, read.table) == key:
+        key = (self.model.revision, self.tab, room)
+        if read is not None and (read.revision, read.table, read.room) == key:
             return read
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []
@@ -222,7 +247,7 @@ class KernelsView(TableView):
             rows = memory_time_rows(tables.run)
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
         named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
-        names = dict(zip(named, short_names(named, 44), strict=True))
+        names = dict(zip(named, short_names(named, room), strict=True))
         times = [(name, process, one) for name, process, _, one in self._times(tables)]
         ranks = rank_sums(tables.run, times)
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names, ranks)

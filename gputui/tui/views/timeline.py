@@ -5,6 +5,7 @@ cursor, explained: of the whole run where there is a trace, else of the steps th
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +14,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 
 from gputui.model.events import StepOperations
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.naming import short_name
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration, percent, size
 from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, open_kept, open_lanes
@@ -23,12 +25,13 @@ from gputui.state import Run
 from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
-from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, wrap
+from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, short_names, wrap
 from gputui.tui.widgets.causes import leaf_named
-from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.lanes import (
     FIGURE,
     LABEL,
+    NO_HITS,
+    Hits,
     LaneLine,
     LaneWindow,
     Operation,
@@ -44,13 +47,19 @@ if TYPE_CHECKING:
 
 _WIDE = 112
 """Columns from which the title says what a step is among the others, and when it was."""
-_HEAD, _ABOUT = 4, 4
+_HEAD, _ABOUT = 5, 4
 """Rows above the lanes, and of the words about the cursor below them."""
+_SHORT = 60
+"""Cells of the names of kernels in boxes, which have at most so much of them."""
+_MOST_NAMES = 1_000
+"""Names of kernels that are told apart."""
 _LEAST_NS = 1_000
 """The shortest window."""
 
 _RECORD_CELLS = 8
 """Cells for each record of a step, call and range, in the window that is shown first."""
+_NAME_CELLS = 10
+"""A kernel that is led to takes at least one in so many cells."""
 _GAP_CELLS = 1.0
 """A gap that is jumped to takes at least so many cells."""
 _AT_ONCE = 5_000
@@ -71,6 +80,7 @@ class TimelineView(DraggedView):
         Binding("right_square_bracket", "measure(1)", "measure to here", False, "]"),
     ]
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
+        ("/", "find", "filter"),
         ("g", "next gap", "focused.gap"),
         ("l", "launch ↔ kernel", "focused.launch"),
         ("L", "longest", "focused.longest"),
@@ -92,6 +102,12 @@ class TimelineView(DraggedView):
         """The first lane in sight."""
         self._cells = 1
         self._sought = ""
+        self._hits: tuple[Hashable, Hits] = ((), NO_HITS)
+        """What is called as is sought, and of what lanes and by which words."""
+        self._shorts: tuple[Hashable, dict[str, str]] = ((), {})
+        """Names of kernels in short, and what they are of."""
+        self._outline: tuple[Hashable, list[LaneLine]] = ((), [])
+        """All of what is shown, as drawn above the window, and at what width and state."""
         self._steps: tuple[Int64s, Int64s] | None = None
         self._kept: list[KeptStep] = []
         """Steps of which one is shown; empty where the whole run is."""
@@ -100,7 +116,8 @@ class TimelineView(DraggedView):
         self._is_followed = True
         """Whether a newer step takes its place: until a key chose something in it."""
         self._leaf: Leaf | None = None
-        """The cause that another view led here with."""
+        """The cause that another view led here with, or the kernel."""
+        self._kernel = ""
 
     # --- reading
 
@@ -211,7 +228,27 @@ class TimelineView(DraggedView):
     def _window(self, run: Run, lanes: TracedLanes) -> LaneWindow:
         marks = {} if self._partner is None else {self._partner: "tab-active"}
         marks[self._place] = "cursor"
-        return LaneWindow(run, lanes, self._low, self._high, self._cells, self.needle, marks)
+        if self._shorts[0] != self._read:
+            of_gpu = [lane.names for lane in lanes.lanes if lane.kind is LaneKind.STREAM]
+            used = np.unique(np.concatenate(of_gpu)).tolist() if of_gpu else []
+            names = [lanes.names[number] for number in used[:_MOST_NAMES]]
+            shorts = dict(zip(names, short_names(names, _SHORT), strict=True))
+            shorts |= {name: name for name in names if name.startswith("memset")}
+            self._shorts = (self._read, shorts)
+        return LaneWindow(run, lanes, self._low, self._high, self._cells, self.needle, marks,
+                          self._zero(lanes), self._shorts[1], self.model.session)  # fmt: skip
+
+    def _whole(self, lanes: TracedLanes) -> tuple[float, float]:
+        """When what is shown began and ended: without the launches of a step before it, when the
+        GPU was at another one's work."""
+        if self._step is None:
+            return 0.0, max(1.0, float(lanes.end_ns))
+        zero = self._zero(lanes)
+        return zero, zero + max(1, self._step.duration_ns)
+
+    def _zero(self, lanes: TracedLanes) -> float:
+        """When the step began that is shown: its launches may lie far before it."""
+        return 0.0 if self._step is None else float(self._step.start_ns - lanes.begin_ns)
 
     # --- drawing
 
@@ -229,6 +266,10 @@ class TimelineView(DraggedView):
         if self._leaf is not None:
             leaf, self._leaf = self._leaf, None
             self._to_cause(run, lanes, leaf)
+        if self._kernel:
+            name, self._kernel = self._kernel, ""
+            if name not in lanes.names or not self._to_longest(name):
+                self.post_message(Notice(f"no step that was kept has {short_name(name)} in it"))
         if self.needle != self._sought:
             self._sought = self.needle
             self._find(0)
@@ -237,6 +278,8 @@ class TimelineView(DraggedView):
         room = max(3, height - _HEAD - max(_ABOUT, len(about)))
         rows: list[Row] = [self._title(run, lanes, width), *self._strip(window)]
         first = len(rows)
+        for y in range(1, first - 1):
+            self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=self._go_to))
         lines = self._in_sight(window, room)
         for y, line in enumerate(lines, first):
             rows.append(line.drawn)
@@ -245,14 +288,25 @@ class TimelineView(DraggedView):
                 self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=act_at))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
         rows += idle_legend(lines, width) if len(lines) < room else []
-        rows += window.table(width, height - len(about) - len(rows))
+        table = window.table(width, height - len(about) - len(rows))
+        begin, end = self._whole(lanes)
+        if self._step is not None and (begin, end) != (self._low, self._high):
+            whole = replace(window, low_ns=begin, high_ns=end)
+            room = height - len(about) - len(rows) - len(table)
+            table += whole.table(width, room, "In the whole step")
+        for row, name in table:
+            if name:
+                act = partial(self._to_longest, name)
+                self.places.append(Place(len(rows), 0, width, act))
+            rows.append(row)
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]
 
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
         tenth_ns = (self._high - self._low) / 10
-        low, high = (moment_text(end, tenth_ns) for end in (self._low, self._high))
+        zero = self._zero(lanes)
+        low, high = (moment_text(end - zero, tenth_ns) for end in (self._low, self._high))
         window = f"{low} to {high}: {length}" if width >= _WIDE else f"{length} from {low} on"
         note = f"{count(lanes.left_out)} records left out" if lanes.left_out else ""
         if self._step is None:
@@ -272,24 +326,37 @@ class TimelineView(DraggedView):
             title = f"Timeline  step of {', '.join(facts)} · {window}"
             note = note or (f"{at} of {len(self._kept)} kept: n N" if at else "no longer kept: 0")
         if self.needle:
-            note = f"/ {self.needle}: n next"
+            hits = self._hits[1]
+            number = hits.number_of(self._place)
+            which = f"{number + 1} of " if number is not None else ""
+            which += f"{len(hits.rows):,}, n next" if len(hits.rows) else "nothing is called so"
+            note = f"/ {self.needle}: {which}"
         return heading(title, width, note)
 
     def _strip(self, window: LaneWindow) -> list[Row]:
         """All of the run or the step, where the window is in it, and the time axis."""
         lanes, cells = window.lanes, self._cells
-        values = np.zeros(cells)
-        for spans in lanes.busy.values():
-            values += spans.within(0, lanes.end_ns, cells)
-        shares = values / max(1.0, lanes.end_ns / cells) / max(1, len(lanes.busy))
-        [line] = block_rows(shares.clip(0, 1).tolist(), 1.0, 1)
-        scale = cells / max(1, lanes.end_ns)
-        low = min(cells - 1, int(self._low * scale))
-        high = max(low + 1, min(cells, round(self._high * scale)))
-        mark = " " * low + ("▲" if high - low == 1 else "▔" * (high - low))
+        begin, end = self._whole(lanes)
+        key = (self._read, self.model.revision, cells)
+        if self._outline[0] != key:
+            self._outline = (key, LaneWindow(window.run, lanes, begin, end, cells).outline())
+        busy, idle = self._outline[1]
+        scale = cells / (end - begin)
+        low = max(0, min(cells - 1, int((self._low - begin) * scale)))
+        high = max(low + 1, min(cells, round((self._high - begin) * scale)))
+        marks = [" "] * cells
+        marks[low:high] = (
+            "▔" * (high - low) if high - low > 1 else "◀" if self._high < begin else "▲"
+        )
+        starts = self._hits[1].starts if self.needle else NO_HITS.starts
+        each = np.diff(np.searchsorted(starts, begin + np.arange(cells + 1) / scale))
+        for x in np.flatnonzero(each).tolist():
+            marks[x] = "╵"
+        mark = "".join(marks)
         label = "whole run" if self._step is None else "whole step"
         drawn = [
-            LaneLine(label, [(line, "text")]),
+            busy._replace(label=label),
+            *([idle] if any(text.strip() for text, _ in idle.spans) else []),
             LaneLine("", [(fit(mark, cells), "key")]),
             LaneLine("", [(window.axis(self._measured), "dim")]),
         ]
@@ -315,12 +382,16 @@ class TimelineView(DraggedView):
         start, end = int(lane.spans.starts[row]), int(lane.spans.ends[row])
         name = lanes.names[int(lane.names[row])]
         usual, times = lanes.usual_ns(lane, row)
-        since = moment_text(start, (window.high_ns - window.low_ns) / self._cells)
+        since = moment_text(start - window.zero_ns, (window.high_ns - window.low_ns) / self._cells)
         facts = [f"{duration(end - start)}, from {since} on"]
         facts.append(f"one of {count(times)}, usually {duration(usual)}" if times > 1 else "once")
         node = run.ranges.get(int(lane.ranges[row]))
         if node is not None and lane.kind is not LaneKind.RANGES:
             facts.append(f"in {node.path}")
+        if lane.kind is LaneKind.BUSY:
+            facts.append("single operations of this step were not kept: --trace keeps all")
+        if lane.kind is LaneKind.CALLS:
+            facts.append(f"on {window.thread(lane.process, lane.number)}")
         rows: list[Row] = [heading(cut_middle(name, max(10, width - 10)), width)]
         rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
         more = [*window.launch_words(lane, row), *window.idle_words(lane, start)]
@@ -335,16 +406,17 @@ class TimelineView(DraggedView):
                 more.append(f"grid {grid}, block {block}")
         rows += wrap(" · ".join(more), width - 2, "dim", " ")[:2]
         if None not in self._measured:
-            rows.append(clip(((f" {self._between(lanes)}", "accent"),), width))
+            rows.append(clip(((f" {self._between(window)}", "accent"),), width))
         return rows
 
-    def _between(self, lanes: TracedLanes) -> str:
+    def _between(self, window: LaneWindow) -> str:
+        lanes = window.lanes
         first, last = sorted(moment for moment in self._measured if moment is not None)
         parts = [f"between [ and ]: {duration(last - first)}"]
-        for (_, device), spans in lanes.busy.items():
+        for (process, device), spans in lanes.busy.items():
             busy = float(spans.within(first, last)[0])
             share = percent(100 * busy / max(1.0, last - first))
-            parts.append(f"GPU {device} busy {duration(busy)} ({share})")
+            parts.append(f"{window.gpu(process, device)} busy {duration(busy)} ({share})")
         work = 0
         for lane in lanes.lanes:
             if lane.kind is LaneKind.STREAM:
@@ -460,7 +532,8 @@ class TimelineView(DraggedView):
     def follow(self) -> None:
         """All of the run, or the newest of the steps that were kept."""
         if self._lanes is not None:
-            self._show(0.0, float(self._lanes.end_ns))
+            begin, end = self._whole(self._lanes)
+            self._show(begin, end - begin)
             self._measured = [None, None]
             self._is_followed = True
             self.draw()
@@ -498,22 +571,70 @@ class TimelineView(DraggedView):
     def _to_cause(self, run: Run, lanes: TracedLanes, leaf: Leaf) -> None:
         """To the longest gap of a cause, among the longest ones of all."""
         gap = self._window(run, lanes).longest_gap(leaf)
-        if gap is not None:
+        if gap is None:
+            what = "this step" if self._step is not None else "the trace"
+            self.post_message(
+                Notice(f"{what} has no gap of {LEAVES[leaf].label}: 3 has every step")
+            )
+        else:
             self._after_gap(lanes, gap.process, gap.device, gap.end_ns)
             self._show(gap.end_ns - 2.5 * gap.length_ns, 5.0 * gap.length_ns)
 
     def _after_gap(self, lanes: TracedLanes, process: int, device: int, end: int) -> None:
         """The cursor on what began when a gap of a device ended."""
         for number, lane in enumerate(lanes.lanes):
-            if lane.kind is LaneKind.STREAM and (lane.process, lane.device) == (process, device):
+            of_device = lane.kind in (LaneKind.STREAM, LaneKind.BUSY)
+            if of_device and (lane.process, lane.device) == (process, device):
                 row = int(np.searchsorted(lane.spans.starts, end, side="left"))
                 if row < len(lane) and int(lane.spans.starts[row]) == end:
                     self._choose(Operation(number, row))
                     return
+        self.nothing_chosen("the gap goes on to the end of what is shown")
 
     def show_item(self, key: Hashable) -> None:
-        """The longest gap of a cause."""
+        """The longest gap of a cause, in that of the kept steps which has most of it; else the
+        longest of the kernels of a name."""
         self.needle, self._leaf = "", leaf_named(key)
+        self._kernel = str(key) if self._leaf is None and key is not None else ""
+        run, leaf = self.model.run, self._leaf
+        if run is None or leaf is None or self.model.traced is not None:
+            return
+        idle = {
+            (lanes.process, lanes.start_ns): sum(
+                sum(lane.parts) for lane in lanes.idle if lane.leaf == leaf
+            )
+            for lanes in run.step_lanes
+        }
+        kept = kept_steps(run)
+        most = max(kept, key=lambda step: idle.get((step.process, step.start_ns), 0), default=None)
+        if most is not None and idle.get((most.process, most.start_ns)):
+            self._step, self._is_followed = most, False
+
+    def _to_longest(self, name: str) -> bool:
+        """To the longest of the kernels of a name, in sight where one is; whether there is any."""
+        run, lanes = self.model.run, self._lanes
+        if run is None or lanes is None:
+            return False
+        window = self._window(run, lanes)
+        whole = LaneWindow(run, lanes, *self._whole(lanes), self._cells)
+        for place in (*window.longest(name), *whole.longest(name)):
+            spans = lanes.lanes[place.lane].spans
+            start, end = float(spans.starts[place.row]), float(spans.ends[place.row])
+            if _NAME_CELLS * (end - start) < self._high - self._low:
+                self._show(start - (end - start) * 2, (end - start) * _NAME_CELLS / 2)
+            self._choose(place)
+            return True
+        return False
+
+    def _go_to(self, x: int) -> None:
+        """The window around a cell of the whole."""
+        if self._lanes is None:
+            return
+        begin, end = self._whole(self._lanes)
+        middle = begin + (end - begin) * (x + 0.5) / self._cells
+        self._show(middle - (self._high - self._low) / 2, self._high - self._low)
+        self._put_near(middle)
+        self.draw()
 
     def action_launch(self) -> None:
         """From an operation to the call that launched it, and from a call to its operation."""
@@ -542,7 +663,7 @@ class TimelineView(DraggedView):
         if self._lanes is None:
             return self._failure or "the operations are being read"
         if self.needle:
-            return "" if self._find(step) else f"nothing else is called {self.needle}"
+            return "" if self._find(step) else f"nothing is called {self.needle}"
         if self._step is not None:
             return self._to_kept(step)
         if self._steps is None:
@@ -577,15 +698,25 @@ class TimelineView(DraggedView):
         return ""
 
     def _find(self, step: int) -> bool:
-        """The next operation, range or call of a name in the lane, else in another."""
-        lanes = self._lanes
-        if lanes is None or not self.needle:
+        """The next operation, range or call of a name, or the one before; with `step` 0 this one
+        or the next. After the last one comes the first."""
+        run, lanes = self.model.run, self._lanes
+        if lanes is None or run is None or not self.needle:
             return False
-        run = self.model.run
-        place = self._window(run, lanes).named(self._place, step) if run is not None else None
-        if place is not None:
-            self._choose(place)
-        return place is not None
+        key = (self._read, self.needle)
+        if self._hits[0] != key:
+            self._hits = (key, self._window(run, lanes).hits())
+        hits = self._hits[1]
+        if not len(hits.rows):
+            return False
+        at = hits.number_of(self._place)
+        if at is None:
+            now = lanes.lanes[self._place.lane].spans.starts[self._place.row]
+            at = int(np.searchsorted(hits.starts, now)) - (step < 0)
+        else:
+            at += step
+        self._choose(hits.place(at % len(hits.rows)))
+        return True
 
     def activate(self) -> Details | Lead | None:
         """The kernel among all kernels."""

@@ -18,8 +18,17 @@ from gputui.model.events import StepLanes, StepOperations, StepTimeline
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import is_library_domain, short_name
 from gputui.model.units import count, duration, percent
-from gputui.playback.lanes import KeptStep, Lane, LaneKind, TracedLanes, kept_steps, open_kept
-from gputui.state import Run, Session
+from gputui.playback.lanes import (
+    Floats,
+    KeptStep,
+    Lane,
+    LaneKind,
+    TracedLanes,
+    kept_steps,
+    open_kept,
+)
+from gputui.state import Run, Session, gpu_of
+from gputui.store.trace import Int64s
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
@@ -38,8 +47,8 @@ from gputui.tui.widgets.tree import phase_colors
 
 LABEL, FIGURE = 14, 8
 _IDLE = "idle because"
-_NAMED = 4
-"""Cells from which a box has its name in it."""
+_NAMED, _TOLD_APART = 4, 16
+"""Cells from which a box has its name in it, and from which also what tells it apart."""
 
 _BUSY_CELL = 0.875
 """Share of a cell from which it is no idle time."""
@@ -66,6 +75,26 @@ class Operation(NamedTuple):
 
     lane: int
     row: int
+
+
+class Hits(NamedTuple):
+    """Rows of lanes in the order of their starts, in ns as `TracedLanes` counts them."""
+
+    starts: Int64s
+    lanes: Int64s
+    rows: Int64s
+
+    def number_of(self, place: Operation) -> int | None:
+        """Which of them a place is, from 0; None where it is none of them."""
+        there = np.flatnonzero((self.lanes == place.lane) & (self.rows == place.row))
+        return int(there[0]) if len(there) else None
+
+    def place(self, number: int) -> Operation:
+        """The one of a number."""
+        return Operation(int(self.lanes[number]), int(self.rows[number]))
+
+
+NO_HITS = Hits(*[np.zeros(0, np.int64)] * 3)
 
 
 class Gap(NamedTuple):
@@ -100,6 +129,8 @@ _MINUTES_NS = 60e9
 
 def moment_text(ns: float, step_ns: float) -> str:
     """A moment, to an eighth of `step_ns`: moments that far apart read otherwise, and evenly so."""
+    if ns <= -1:
+        return f"−{moment_text(-ns, step_ns)}"
     if step_ns >= _MINUTES_NS or ns < 1:
         return duration(ns)
     unit_ns, name = next(unit for unit in _UNITS if ns >= unit[0])
@@ -120,6 +151,12 @@ class LaneWindow:
     """Operations with this in their names stand out."""
     marks: Mapping[Operation, str] = field(default_factory=dict)
     """Operations with a look of their own: the one under the cursor."""
+    zero_ns: float = 0.0
+    """The moment that is called 0."""
+    shorts: Mapping[str, str] = field(default_factory=dict)
+    """Names of kernels in short, told apart."""
+    session: Session | None = None
+    """The machine, whose numbers devices have; without it those of their process."""
 
     @property
     def cell_ns(self) -> float:
@@ -136,7 +173,7 @@ class LaneWindow:
         ticks = max(1, self.cells // 18)
         for tick in range(ticks):
             step_ns = (self.high_ns - self.low_ns) / ticks
-            text = f"┊{moment_text(self.low_ns + step_ns * tick, step_ns)}"
+            text = f"┊{moment_text(self.low_ns - self.zero_ns + step_ns * tick, step_ns)}"
             first = self.cells * tick // ticks
             line[first : first + len(text)] = text
         for moment, mark in zip(measured, "[]", strict=True):
@@ -144,12 +181,32 @@ class LaneWindow:
                 line[self.cell(moment)] = mark
         return "".join(line)[: self.cells]
 
+    def outline(self) -> list[LaneLine]:
+        """Two lines of what its devices did: how busy they were, in the colour of what took most
+        of it, and why they idled."""
+        busy, role = np.zeros(self.cells), ["text"] * self.cells
+        most = np.zeros(self.cells)
+        for lane in self.lanes.lanes:
+            if lane.kind in (LaneKind.STREAM, LaneKind.BUSY) and lane.number >= 0:
+                seen = lane.cells(self.low_ns, self.high_ns, self.cells)
+                for x in np.flatnonzero((seen.busy > most) & (seen.category >= 0)).tolist():
+                    role[x] = category_role(self.lanes.categories[int(seen.category[x])])
+                most = np.maximum(most, seen.busy)
+        for spans in self.lanes.busy.values():
+            busy += spans.within(self.low_ns, self.high_ns, self.cells)
+        shares = (busy / max(1e-9, self.cell_ns) / max(1, len(self.lanes.busy))).clip(0, 1)
+        [line] = block_rows(shares.tolist(), 1.0, 1)
+        processes = {process for process, _ in self.lanes.busy}
+        why = self._why(next(iter(processes)), shares) if len(processes) == 1 else []
+        return [LaneLine("", joined(zip(line, role, strict=True))), LaneLine("  idle", joined(why))]
+
     def lines(self, always: int = -1) -> list[LaneLine]:
         """A line for each lane that has something in the window, and for lane number `always`; of
         each device before its streams how busy it was, and why it idled."""
         lines: list[LaneLine] = []
         colors = phase_colors(self.run)
         before: tuple[int, int] | None = None
+        threads: set[tuple[int, int]] = set()
         for number, lane in enumerate(self.lanes.lanes):
             device = lane.process, lane.device
             of_device = lane.kind in (LaneKind.STREAM, LaneKind.BUSY)
@@ -162,7 +219,7 @@ class LaneWindow:
             if lane.kind is LaneKind.BUSY and lane.number < 0:
                 continue  # its device has the same line
             spans, figure = self._lane(number, colors)
-            lines.append(LaneLine(self._label(number), spans, figure, number))
+            lines.append(LaneLine(self._label(number, threads), spans, figure, number))
         return lines
 
     def thread(self, process: int, number: int) -> str:
@@ -172,6 +229,12 @@ class LaneWindow:
             return "main"
         named = of.threads.get(number) if of is not None else None
         return named.name if named is not None else f"thread {number}"
+
+    def gpu(self, process: int, device: int) -> str:
+        """What a device of a process is called, as everywhere."""
+        if self.session is not None:
+            device = gpu_of(self.session, self.run, process, device)
+        return f"GPU {device}"
 
     def cause(self, process: int, moment_ns: float) -> Leaf | None:
         """Why the devices of a process idled most at a moment, where a step that was kept says
@@ -190,8 +253,11 @@ class LaneWindow:
                 return best
         return None
 
-    def table(self, width: int, height: int) -> list[Row]:
-        """What took most of the window, where there is room below the lanes."""
+    def table(
+        self, width: int, height: int, title: str = "In this window"
+    ) -> list[tuple[Row, str]]:
+        """What took most of the window, where there is room below the lanes: rows, and the kernel
+        that each is of."""
         if height < _LEAST_TABLE:
             return []
         took, times = np.zeros(len(self.lanes.names)), np.zeros(len(self.lanes.names), np.int64)
@@ -207,8 +273,12 @@ class LaneWindow:
         order = np.argsort(-took)[: height - 2]
         whole = max(1.0, float(took.sum()))
         room = max(12, width - 48)
-        names = short_names([self.lanes.names[at] for at in order.tolist()], room)
-        rows: list[Row] = [(), heading("In this window  GPU time", width, duration(whole))]
+        ranked = [self.lanes.names[at] for at in order.tolist()]
+        names = short_names(ranked, room)
+        names = [cut_middle(self.shorts.get(name, short), room)
+                 for name, short in zip(ranked, names, strict=True)]  # fmt: skip
+        title_row = heading(f"{title}  GPU time", width, duration(whole))
+        rows: list[tuple[Row, str]] = [((), ""), (title_row, "")]
         for at, name in zip(order.tolist(), names, strict=True):
             if not took[at]:
                 break
@@ -216,11 +286,13 @@ class LaneWindow:
             share = percent(100 * took[at] / whole)
             figures = f" {count(int(times[at])):>6} × {duration(took[at]):>9} {share:>7}  "
             drawn = bar(took[at] / whole, 16)
-            rows.append(((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role)))
+            row: Row = ((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role))
+            rows.append((row, self.lanes.names[at]))
         return rows
 
     def launch_words(self, lane: Lane, row: int) -> list[str]:
-        """By what call an operation was launched, or what a call launched."""
+        """By what call an operation was launched, and where its thread was seen then, or what a
+        call launched."""
         lanes = self.lanes
         found = lanes.launch_of(lane, row)
         if found is None:
@@ -229,9 +301,21 @@ class LaneWindow:
         start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
         called = lanes.names[int(other.names[found[1]])]
         if lane.kind is LaneKind.STREAM:
-            thread = self.thread(other.process, other.number)
-            return [f"launched {duration(start - there)} before by {called} on {thread}"]
-        return [f"its work {short_name(called)} began {duration(there - start)} later"]
+            where = f"{self.thread(other.process, other.number)}{self._seen_at(other, there)}"
+            return [f"launched {duration(start - there)} before by {called} on {where}"]
+        called = self.shorts.get(called) or short_name(called)
+        return [f"its work {called} began {duration(there - start)} later"]
+
+    def _seen_at(self, lane: Lane, moment: int) -> str:
+        """Where the thread of a lane was seen at a moment; nothing where that is not known."""
+        for other in self.lanes.lanes:
+            if (other.kind, other.process, other.number) == (
+                LaneKind.DOING, lane.process, lane.number,
+            ):  # fmt: skip
+                first, last = other.rows(moment, moment + 1)
+                seen = self.lanes.names[int(other.names[first])] if last > first else ""
+                return f", {words}" if (words := seen.partition(", ")[2]) else ""
+        return ""
 
     def idle_words(self, lane: Lane, start: int) -> list[str]:
         """How long its device had idled before it, and why."""
@@ -246,16 +330,19 @@ class LaneWindow:
             return [f"before it the GPU idled {duration(start - began)}{why}"]
         return []
 
-    def longest(self) -> list[Operation]:
-        """Operations of GPUs in the window, the longest ones first."""
+    def longest(self, name: str = "") -> list[Operation]:
+        """Operations of GPUs in the window, the longest ones first; with `name` those of it."""
+        of = self.lanes.names.index(name) if name else -1
         in_sight: list[tuple[int, Operation]] = []
         for number, lane in enumerate(self.lanes.lanes):
             if lane.kind is LaneKind.STREAM:
                 first, last = lane.rows(self.low_ns, self.high_ns)
                 lengths = lane.spans.ends[first:last] - lane.spans.starts[first:last]
+                if name:
+                    lengths = np.where(lane.names[first:last] == of, lengths, -1)
                 some = np.argsort(-lengths, kind="stable")[:_LONGEST]
                 in_sight += [(-int(lengths[row]), Operation(number, first + int(row)))
-                             for row in some.tolist()]  # fmt: skip
+                             for row in some.tolist() if lengths[row] >= 0]  # fmt: skip
         return [place for _, place in sorted(in_sight)]
 
     def longest_gap(self, leaf: Leaf) -> Gap | None:
@@ -272,21 +359,19 @@ class LaneWindow:
                 return gap
         return None
 
-    def named(self, place: Operation, step: int) -> Operation | None:
-        """The nearest operation, range or call called as is sought: `step` 1 after a place, −1
-        before it, 0 there or after it."""
+    def hits(self) -> Hits:
+        """What is called as is sought: operations, ranges and calls."""
         wanted = [number for number, name in enumerate(self.lanes.names)
                   if self.needle.lower() in name.lower()]  # fmt: skip
-        now = int(self.lanes.lanes[place.lane].spans.starts[place.row])
-        nearest: list[tuple[int, Operation]] = []
-        for number, lane in enumerate(self.lanes.lanes):
-            rows = np.flatnonzero(np.isin(lane.names, wanted))
-            starts = lane.spans.starts[rows]
-            chosen = starts < now if step < 0 else starts > now if step > 0 else starts >= now
-            if chosen.any():
-                row = int(rows[chosen][-1 if step < 0 else 0])
-                nearest.append((abs(int(lane.spans.starts[row]) - now), Operation(number, row)))
-        return min(nearest)[1] if nearest else None
+        rows = [np.flatnonzero(np.isin(lane.names, wanted)) for lane in self.lanes.lanes]
+        of = zip(self.lanes.lanes, rows, strict=True)
+        starts = np.concatenate(
+            [np.zeros(0, np.int64), *(lane.spans.starts[own] for lane, own in of)]
+        )
+        numbers = np.repeat(np.arange(len(rows)), [len(own) for own in rows])
+        order = np.argsort(starts, kind="stable")
+        return Hits(starts[order], numbers[order],
+                    np.concatenate([np.zeros(0, np.int64), *rows])[order])  # fmt: skip
 
     def _device(self, process: int, device: int) -> list[LaneLine]:
         busy = self.lanes.busy.get((process, device))
@@ -296,20 +381,27 @@ class LaneWindow:
         shares = (took / max(1e-9, self.cell_ns)).clip(0, 1)
         [line] = block_rows(shares.tolist(), 1.0, 1)
         whose = self._whose(process)
-        label = f"{whose} GPU {device}" if whose else f"GPU {device} busy"
+        label = f"{whose} {self.gpu(process, device)}".strip() + " busy" * (not whose)
         figure = f"{100 * float(shares.mean()):.1f} %"
         lines = [LaneLine(label, [(line, "text")], figure)]
-        cells: list[Span] = []
-        for x, share in enumerate(shares.tolist()):
-            moment_ns = self.low_ns + self.cell_ns * (x + 0.5)
-            leaf = self.cause(process, moment_ns) if share <= _BUSY_CELL else None
-            cells.append((" ", "text") if leaf is None else look(leaf))
+        cells = self._why(process, shares)
         if any(text != " " for text, _ in cells):
             figure = f"{100 * (1 - float(shares.mean())):.1f} %"
             lines.append(LaneLine(_IDLE, joined(cells), figure))
         return lines
 
-    def _label(self, number: int) -> str:
+    def _why(self, process: int, shares: Floats) -> list[Span]:
+        """The cause of each cell's idle time, blank where it was busy or nothing is known."""
+        cells: list[Span] = []
+        for x, share in enumerate(shares.tolist()):
+            moment_ns = self.low_ns + self.cell_ns * (x + 0.5)
+            leaf = self.cause(process, moment_ns) if share <= _BUSY_CELL else None
+            cells.append((" ", "text") if leaf is None else look(leaf))
+        return cells
+
+    def _label(self, number: int, threads: set[tuple[int, int]]) -> str:
+        """What a lane is called: the first one of a thread, which is noted in `threads`, by its
+        name."""
         lane = self.lanes.lanes[number]
         whose = self._whose(lane.process)
         if lane.kind in (LaneKind.STREAM, LaneKind.BUSY):
@@ -318,23 +410,16 @@ class LaneWindow:
             return f"{whose} {named or f'stream {lane.number}'}".strip()
         if lane.kind is LaneKind.PROJECTED:
             return f"{whose} GPU work".strip()
-        thread = self.thread(lane.process, lane.number)
-        if lane.kind is LaneKind.RANGES:
-            before = self.lanes.lanes[number - 1] if number else lane
-            is_first = number == 0 or (before.kind, before.number) != (lane.kind, lane.number)
-            return f"{whose} {thread}".strip() if is_first else ""
-        has_ranges = any(
-            other.kind is LaneKind.RANGES
-            and (other.process, other.number) == (lane.process, lane.number)
-            for other in self.lanes.lanes
-        )
-        what = "calls" if lane.kind is LaneKind.CALLS else "was at"
-        if has_ranges:
-            return f"  {what}"
-        return f"{thread} {what}" if lane.kind is LaneKind.CALLS else thread
+        thread = f"{whose} {self.thread(lane.process, lane.number)}".strip()
+        what = {LaneKind.CALLS: "calls", LaneKind.DOING: "was at"}.get(lane.kind, "")
+        if (lane.process, lane.number) in threads:
+            return f"  {what}" if what else ""
+        threads.add((lane.process, lane.number))
+        return f"{thread} calls" if lane.kind is LaneKind.CALLS else thread
 
     def _whose(self, process: int) -> str:
-        if len(self.run.processes) < 2 or process not in self.run.processes:
+        several = len({lane.process for lane in self.lanes.lanes}) > 1
+        if not several or process not in self.run.processes:
             return ""
         attached = self.run.processes[process].attached
         return f"pid {attached.pid}" if attached.rank is None else f"rank {attached.rank}"
@@ -359,6 +444,8 @@ class LaneWindow:
                 continue
             name = self.lanes.names[int(lane.names[box.row])]
             shown = short_name(name) if lane.kind is LaneKind.STREAM else name
+            if last - first >= _TOLD_APART:
+                shown = self.shorts.get(name) or shown
             text = f"{box.times} × {shown}" if box.times > 1 else shown
             role = self._box_role(lane, box.row, name, colors)
             drawn = "▏" + fit(cut_middle(text, last - first), last - first)
@@ -434,8 +521,9 @@ def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: in
     if step.duration_ns <= 0:
         return []
     first_ns = step.start_ns - lanes.begin_ns
-    window = LaneWindow(run, lanes, first_ns, first_ns + step.duration_ns,
-                        max(10, width - LABEL - FIGURE - 1))  # fmt: skip
+    cells = max(10, width - LABEL - FIGURE - 1)
+    window = LaneWindow(run, lanes, first_ns, first_ns + step.duration_ns, cells,
+                        zero_ns=first_ns, session=session)  # fmt: skip
     lines = [LaneLine("", [(window.axis(), "dim")]), *window.lines()]
     marks = step_marks(step, run, window.cells, libraries=libraries)
     if marks:

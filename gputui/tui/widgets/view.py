@@ -47,7 +47,7 @@ class Place:
     y: int
     start: int
     end: int
-    act: Callable[[], None] | None = None
+    act: Callable[[], object] | None = None
     act_at: Callable[[int], None] | None = None
     """In place of `act`: is given which of the cells was clicked, the first one 0."""
 
