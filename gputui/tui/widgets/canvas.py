@@ -61,6 +61,8 @@ Span = tuple[str, str]
 Row = tuple[Span, ...]
 
 ELLIPSIS = "…"
+_LEAST_HALF = 50
+"""Cells that a column of labels and figures has at least."""
 PHASE_COLORS = 8
 
 
@@ -115,6 +117,14 @@ def beside(blocks: Sequence[tuple[Sequence[Row], int]], gap: int = 2) -> list[Ro
             spans.extend(pad(rows[y] if y < len(rows) else (), width))
         result.append(tuple(spans))
     return result
+
+
+def halved(rows: Sequence[Row], width: int) -> list[Row]:
+    """Rows in two columns, where there is room for both."""
+    if width < 2 * _LEAST_HALF:
+        return list(rows)
+    each, half = (width - 2) // 2, (len(rows) + 1) // 2
+    return beside([(rows[:half], each), (rows[half:], each)])
 
 
 def flow(items: Iterable[Row], width: int, lines: int, gap: int = 3) -> list[Row]:
@@ -243,6 +253,16 @@ _PLAIN = frozenset(
      "bool", "std", "detail", "c10", "cub", "thrust", "cutlass", "Params", "operator", "array")
 )  # fmt: skip
 _MOST_PARTS = 3
+_WRAPPERS = re.compile(
+    r"^CUDAFunctor_|_(kernel|impl|cuda|nocast)\b|(_kernel)?(_impl|_cuda)*$|Functor$"
+)
+"""What PyTorch puts around the name of an operation: the middle of `direct_copy_kernel_cuda`
+remains where the whole would be cut."""
+_GENERIC = re.compile(
+    r"TensorIteratorBase|lambda|gpu_kernel_impl|[AB]?UnaryFunctor|BinaryFunctor|LoadWithCast"
+    r"|StoreWithCast|TrivialOffsetCalculator|ScalarType|func_wrapper_t|\d+"
+)
+"""Words that tell two kernels apart without saying what either does: the last to be shown."""
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -281,9 +301,15 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
             continue
         many, seen_in = len(groups[short]), occurs[short]
         own = [part for part in dict.fromkeys(_PARTS.findall(name)) if part not in _PLAIN]
-        apart = sorted((part for part in own if seen_in[part] < many), key=seen_in.__getitem__)
-        label = f" ‹{' '.join(apart[:_MOST_PARTS])}›" if apart else ""
-        label = cut_middle(label, max(10, width * 2 // 3))
+        apart = sorted(
+            (part for part in own if seen_in[part] < many),
+            key=lambda part: (_GENERIC.match(part) is not None, seen_in[part]),
+        )
+        words = [*dict.fromkeys(_WRAPPERS.sub("", part) or part for part in apart)][:_MOST_PARTS]
+        room = max(10, width * 2 // 3)
+        while len(words) > 1 and cell_len(" ".join(words)) + 3 > room:
+            words.pop()
+        label = cut_middle(f" ‹{' '.join(words)}›" if words else "", room)
         named.append(cut_middle(short, max(8, width - cell_len(label))) + label)
     seen: Counter[str] = Counter()
     repeated = Counter(named)
