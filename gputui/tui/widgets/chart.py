@@ -254,20 +254,15 @@ def has_braille() -> bool:
 
 
 def braille_rows(values: Sequence[float | None], maximum: float, height: int) -> list[str]:
-    """A line through `values`, two to a cell and four dots to a row, top row first. What lies
-    between two values is drawn in the column of the later one; None is blank."""
+    """`values` as an area, two to a cell and four dots to a row, top row first. What is known has
+    one dot at least; None is blank."""
     top = 4 * height - 1
     cells = [[0] * (len(values) // 2) for _ in range(height)]
-    before: int | None = None
     for column, value in enumerate(values):
         if value is None or not maximum > 0:
-            before = None
             continue
-        level = min(top, max(0, int(value / maximum * (top + 1))))
-        start = level if before is None else before + (level > before) - (level < before)
-        for dot in range(min(start, level), max(start, level) + 1):
+        for dot in range(min(top, max(0, int(value / maximum * (top + 1)))) + 1):
             cells[height - 1 - dot // 4][column // 2] |= _DOTS[column % 2][dot % 4]
-        before = level
     return ["".join(chr(0x2800 + bits) if bits else " " for bits in row) for row in cells]
 
 
