@@ -456,12 +456,12 @@ async def test_runs_have_their_energy_and_causes_their_effect(show: Show) -> Non
         await listed(shown)
         await shown.until(lambda: len(re.findall(r" (?:0\.\d\d |[\d.]+ m)J  ", shown.text)) == 2)
         assert "J/token" in shown.text
-        slow = [line for line in shown.lines if "inference" in line][-1]
+        slow = [line for line in shown.lines if "inference  " in line][-1]
         for title in ("step", "per s", "busy", "J/token"):  # from the most, again from the least
             orders = []
             for _ in range(2):
                 await shown.click(f"{title} ")
-                orders.append([slow[-8:] in line for line in shown.lines if "inference" in line])
+                orders.append([slow[-8:] in line for line in shown.lines if "inference  " in line])
             assert orders in ([[True, False], [False, True]], [[False, True], [True, False]])
         await shown.click("workload")
         await shown.press(*["s"] * 11)

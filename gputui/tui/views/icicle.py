@@ -24,6 +24,8 @@ _NAMED = 4
 """Cells from which a box has its name in it."""
 _LIST = 8
 """Rows below the picture that are kept for what the chosen box is made of."""
+_HIGHEST = 3
+"""Rows of a box, where there is room."""
 
 
 class _Box(NamedTuple):
@@ -71,12 +73,16 @@ class IcicleView(View):
         title += f" a step, the mean of {count(steps)}" if steps > 1 else ""
         rows: list[Row] = [heading(title, width, "width: time of the GPU, busy or idle")]
         colors = phase_colors(run)
-        for depth in range(top, min(deepest + 1, top + most)):
+        depths = range(top, min(deepest + 1, top + most))
+        below = max(_LIST, len(chosen.parts) + 3)
+        high = max(1, min(_HIGHEST, (height - 1 - below) // len(depths)))
+        for depth in depths:
             line = [box for box in self._boxes if box.depth == depth]
-            for box in line:
-                act = partial(self._click, box.part)
-                self.places.append(Place(len(rows), box.start, box.end, act))
-            rows.append(self._line(line, width, steps, colors, chosen))
+            for part in range(high):
+                for box in line:
+                    act = partial(self._click, box.part)
+                    self.places.append(Place(len(rows), box.start, box.end, act))
+                rows.append(self._line(line, width, steps, colors, chosen, is_named=not part))
         rows += self._about(whole, chosen, steps, width, height - len(rows))
         return rows[:height]
 
@@ -93,6 +99,8 @@ class IcicleView(View):
         steps: int,
         colors: dict[str, int],
         chosen: IciclePart,
+        *,
+        is_named: bool,
     ) -> Row:
         spans: list[Span] = []
         at = 0
@@ -100,7 +108,7 @@ class IcicleView(View):
             spans.append((" " * (box.start - at), "text"))
             size = box.end - box.start
             role = "cursor" if box.part is chosen else _role(box.part, colors)
-            spans.append((_inside(box.part, size, steps), role))
+            spans.append((_inside(box.part, size, steps, is_named=is_named), role))
             at = box.end
         return (*(span for span in spans if span[0]), (" " * (width - at), "text"))
 
@@ -261,11 +269,11 @@ def _role(part: IciclePart, colors: dict[str, int]) -> str:
     return f"cause-{meaning.color}" if meaning.is_idle else f"fill-{meaning.color}"
 
 
-def _inside(part: IciclePart, size: int, steps: int) -> str:
+def _inside(part: IciclePart, size: int, steps: int, *, is_named: bool) -> str:
     """A box's cells: idle time in the texture of its cause, a name where it has room."""
     is_idle = part.leaf is not None and LEAVES[part.leaf].is_idle
     texture = look(part.leaf).texture if part.leaf is not None and is_idle else " "
-    if size < _NAMED:
+    if size < _NAMED or not is_named:
         return ("▏" + texture * (size - 1)) if not is_idle else texture * size
     name = cut_middle(part.name, size - 1)
     long = f"{part.name}  {duration(part.ns / steps)}"

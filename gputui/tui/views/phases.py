@@ -21,7 +21,17 @@ from gputui.report.tables.nsys import KERNELS
 from gputui.report.tables.phases import newest_marks
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, clip, flow, heading, labelled, short_names, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    clip,
+    cut_middle,
+    flow,
+    halved,
+    heading,
+    labelled,
+    short_names,
+    wrap,
+)
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.lanes import step_rows
 from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
@@ -345,13 +355,15 @@ class PhasesView(TableView):
         tables = self.model.tables
         if tables is None:
             return None
-        details = phase_details(
+        return Details(row.path, self._details(tables, row))
+
+    def _details(self, tables: Tables, row: PhaseRow) -> tuple[Row, ...]:
+        return phase_details(
             row,
             on_gpu=_on_gpu(tables.run),
             causes=causes_of(tables.run, row),
             roofs=roofs_of_phase(tables.session, tables.run, row),
         )
-        return Details(row.path, details)
 
     def on_recording(self, what: str) -> bool:
         """Mark the chosen phase: the tables of Kernels are of it, or of all again."""
@@ -518,8 +530,11 @@ class PhasesView(TableView):
         # What the tree leaves free, and where it leaves little a few rows of it.
         room = max(min(height - min(whole, 14), 8), height - whole - 1)
         row = self._chosen()
-        if row is None or room < 4 or not row.kernels:
+        if row is None or room < 4:
             return [], {}
+        if not row.kernels:  # what it spends its time on is all that there is to say of it
+            known = halved(self._details(tables, row), width)
+            return [(), heading(cut_middle(row.path, width - 8), width), *known][:room], {}
         return phase_kernels(tables.session, tables.run, row, width, room)
 
 

@@ -18,7 +18,7 @@ from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
-from gputui.tui.widgets.canvas import Row, heading, wrap
+from gputui.tui.widgets.canvas import Row, halved, heading, wrap
 from gputui.tui.widgets.recordings import (
     FIGURES,
     FROM_LEAST,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_EVERY_S = 3.0
+_LEAST_BELOW = 8
+"""Lines left under the list from which they say more of the chosen one."""
 
 
 class SessionsView(TableView):
@@ -99,10 +101,16 @@ class SessionsView(TableView):
             return before_of[entry.path]
 
         columns = recording_columns(shown, self.marked, self.current, self.index.of, before)
-        return rows + self.table(
+        rows += self.table(
             columns, self._listed, paths, width, height - 1, 1,
             sorted_by=by, ascending=self._is_ascending,
         )  # fmt: skip
+        entry = self.chosen()
+        if entry is None or height - len(rows) < _LEAST_BELOW:
+            return rows
+        known = halved(self._details(entry), width)
+        rows += [(), heading(recording_name(entry.path), width, "Enter opens it"), *known]
+        return rows[:height]
 
     # --- keys
 
@@ -112,12 +120,14 @@ class SessionsView(TableView):
         if move == "right" and entry is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
 
-            rows = recording_details(
-                entry, self.current, what_changed(entry, run_before(entry, self.library.entries))
-            )
+            rows = self._details(entry)
             self.app.push_screen(DetailsBox(Details(recording_name(entry.path), rows)))
         else:
             super().move(move)
+
+    def _details(self, entry: LibraryEntry) -> tuple[Row, ...]:
+        changed = what_changed(entry, run_before(entry, self.library.entries))
+        return recording_details(entry, self.current, changed)
 
     def activate(self) -> Details | None:
         entry = self.chosen()

@@ -327,6 +327,9 @@ class TimeView(View):
             scoped = self.model.scoped or run
             is_all = scoped is self.model.session.run
             found = self.model.found[0] if is_all else verdict(self.model.analysis(scoped))
+            tree = found.tree if found is not None else None
+            if tree is not None and tree.leaves.get(Leaf.ATTENTION_UNFUSED):  # told by its softmax
+                kernels.setdefault(Leaf.ATTENTION_UNFUSED, kernels.get(Leaf.SOFTMAX, []))
             self._read = (self.model.revision, found, kernels)
         return self._read[1], self._read[2]
 

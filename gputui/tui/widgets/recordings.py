@@ -539,7 +539,7 @@ def ordered(
 def recording_details(entry: LibraryEntry, current: Path | None, changed: str) -> tuple[Row, ...]:
     """Everything known about one without reading it completely."""
     pairs = (
-        ("file", sanitize(str(entry.path))),
+        ("file", folder_text(entry.path)),
         ("files", f"{entry.file_count}, read as one" if entry.file_count > 1 else ""),
         ("size", size(entry.size_bytes)),
         ("problem", entry.problem or ""),

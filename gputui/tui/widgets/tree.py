@@ -217,7 +217,12 @@ def tree_columns(
             role=lambda row: "accent" if row.is_open else "text",
         ),
         share_column(colors, _WIDE_BAR if wide else _NARROW_BAR),
-        *declared(PHASES, "cpu_per_step_ns", "instances", blank=("cpu_per_step_ns",)),
+        *declared(
+            PHASES,
+            *(["cpu_per_step_ns"] if any(row.per_step_ns for row in processes) else []),
+            "instances",
+            blank=("cpu_per_step_ns",),
+        ),
         column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
         *declared(PHASES, "cpu_total_ns"),
     ]
