@@ -28,6 +28,7 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.merge import declared, key_fields, merged_by
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW, StepBlocks
 from gputui.model.units import count, duration
+from gputui.report.explain.advice import micro_batches_of, steady_loops
 from gputui.report.explain.finding import rank_names
 from gputui.report.explain.rank_waits import matched, rank_processes
 from gputui.report.explain.time_tree import (
@@ -415,10 +416,10 @@ def _named_step(run: Run, tree: TimeTree) -> str:
             return f"A step here holds {1 / turns:.0f} of what the program calls {name}."
         return ""
     operations = tree.operations / tree.steps
-    if micro_batches := _micro_batches(run, tree):
+    if micro_batches := micro_batches_of(run, tree):
         of_one = f"{operations / micro_batches:,.0f} operations"
         return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
-    main = _main_loops(tree)
+    main = steady_loops(tree)
     sources = {each.source for each in run.loops.values() if (each.device, each.loop) in main}
     if "loop" in sources and (line := _line_of_loop(run, tree)):
         return f"A step here is a turn of the program's loop at {line}."
@@ -443,20 +444,9 @@ def _line_of_loop(run: Run, tree: TimeTree) -> str:
     return likeliest.site if likeliest is not None else ""
 
 
-def _main_loops(tree: TimeTree) -> set[tuple[int, int]]:
-    """The loops that steady steps are of, by device and number."""
-    return {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
-
-
-def _micro_batches(run: Run, tree: TimeTree) -> int | None:
-    main = _main_loops(tree)
-    counts = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
-    return max((number for number in counts if number), default=None)
-
-
 def _turns(run: Run, tree: TimeTree) -> int:
     """How often the main loops went round: a program has others, before and after."""
-    main = _main_loops(tree)
+    main = steady_loops(tree)
     return sum(
         sums.steps for sums in run.loops.values() if not main or (sums.device, sums.loop) in main
     )

@@ -24,7 +24,7 @@ from gputui.model.events import (
     Scope,
     StepMarks,
 )
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import OF_OTHER_THREADS
 from gputui.report.explain.finding import Finding
@@ -241,6 +241,29 @@ def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     assert "300 MiB of parameters that no optimizer updates" in finding.sentence
     assert finding.evidence == ("The model is called at t.py:7 train",)
     assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.7 * 0.75))
+
+
+@pytest.mark.parametrize("number", [8, 2])
+def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> None:
+    """A GAN's step has two losses."""
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    parts = replace(steps, loops=tuple(replace(each, micro_batches=number) for each in steps.loops))
+    [found] = concluded(parts).findings
+    advised = "larger micro-batches: a step accumulates 8 of them" in found.advice
+    assert advised is (number == 8)
+
+
+@pytest.mark.parametrize(("mallocs", "is_off"), [(3, True), (1, False)])
+def test_a_caching_allocator_that_is_off_is_told_from_one_that_is_emptied(
+    mallocs: int, is_off: bool
+) -> None:
+    """Of four kernels a step."""
+    steps = delta({Leaf.ALLOCATION: 0.5, Leaf.MATMUL: 0.5})
+    each = calls(cudaMalloc=(mallocs * STEPS, STEP_NS // 40))
+    name = "at::native::vectorized_elementwise_kernel"
+    [found] = concluded(steps, each, *kernels(**{name: (4 * STEPS, 10)})).findings
+    assert ("each tensor is a cudaMalloc, 3 a step" in found.advice) is is_off
+    assert (found.advice == CAUSES[Leaf.ALLOCATION].advice) is not is_off
 
 
 def test_allocating_in_launch_gaps_is_found_and_comes_before_graphs() -> None:

@@ -80,7 +80,8 @@ CLIPS = (
 NORMS = 0.04
 """Share of all kernels from which norms are taken tensor by tensor: one for each parameter beside
 the 25 or so kernels that a parameter has in a step, forward, backward and its update."""
-WITHOUT_OPTIMIZER = 'CUDA graphs, torch.compile(mode="reduce-overhead"), larger batches'
+WITHOUT_BATCHES = 'CUDA graphs, torch.compile(mode="reduce-overhead")'
+WITHOUT_OPTIMIZER = f"{WITHOUT_BATCHES}, larger batches"
 """Where the optimizer is fused, or nothing is trained."""
 COMPILE_WHOLE = (
     "jax.jit around the whole step; several steps in one call (jax.lax.scan, fori_loop), larger "
@@ -114,9 +115,29 @@ def launch_advice(analysis: Analysis) -> str | None:
     advice = _of_kernels(counts)
     if advice not in (ONE_BY_ONE, CLIPS):
         advice = loop or advice
+        batches = micro_batches_of(run, analysis.tree) if analysis.tree is not None else None
+        if loop is None and batches is not None and batches >= MANY_MICRO_BATCHES:
+            advice = LARGER_MICRO_BATCHES.format(number=batches) + WITHOUT_BATCHES
     if waits_among_launches(run, analysis.all_steps) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
+
+
+LARGER_MICRO_BATCHES = "larger micro-batches: a step accumulates {number} of them; then "
+MANY_MICRO_BATCHES = 4
+"""Micro-batches of a step from which larger ones lead the advice: a GAN's step has two losses."""
+
+
+def steady_loops(tree: TimeTree) -> set[tuple[int, int]]:
+    """The loops that steady steps are of, by device and number."""
+    return {(block.device, block.loop) for blocks in tree.blocks for block in blocks}
+
+
+def micro_batches_of(run: Run, tree: TimeTree) -> int | None:
+    """How many micro-batches a step accumulates; None where it has one."""
+    main = steady_loops(tree)
+    counts = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
+    return max((number for number in counts if number), default=None)
 
 
 def has_waits(advice: str | None) -> bool:
@@ -560,6 +581,26 @@ def strided_share(analysis: Analysis) -> float:
     return strided_ns / whole_ns if whole_ns else 0.0
 
 
+NOT_CACHED = 0.5
+"""Calls of cudaMalloc for each kernel from which PyTorch caches no memory: 1.2 without its cache,
+0.10 to 0.13 where each step empties it."""
+
+CACHE = (
+    "unset PYTORCH_NO_CUDA_MEMORY_CACHING, also where the program sets it itself: PyTorch's cache "
+    "is off, and each tensor is a cudaMalloc, {each:.0f} a step"
+)
+
+
+def _allocation_advice(analysis: Analysis) -> str | None:
+    """Where PyTorch's caching allocator is off; None elsewhere."""
+    kernels = sum(count for count, _ in analysis.kernel_sums.values())
+    calls = sum(call.time.count for call in analysis.run.api.values() if call.name == "cudaMalloc")
+    steps = analysis.all_steps
+    if not steps or library(analysis) != "torch" or calls < NOT_CACHED * kernels:
+        return None
+    return CACHE.format(each=calls / steps)
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -571,6 +612,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return _OF_OTHERS[leaf, made_by]
     if leaf in (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST) and checks_gradients(analysis):
         return ANOMALY
+    if leaf is Leaf.ALLOCATION:
+        return _allocation_advice(analysis)
     if leaf is Leaf.LAUNCH:
         advice = launch_advice(analysis)
         whole_ns = sum(leaves.values())

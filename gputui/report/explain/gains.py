@@ -27,6 +27,7 @@ from gputui.report.explain.advice import (
     copies_only_back,
     has_waits,
     launch_advice,
+    micro_batches_of,
     optimizer_launches,
     product_share,
     replays_graphs,
@@ -206,7 +207,8 @@ class _Step:
             ),
             default=0,
         )
-        return most / max(1.0, self.tree.steps / max(1, self.tree.devices))
+        each = micro_batches_of(self.analysis.run, self.tree) or 1
+        return most / each / max(1.0, self.tree.steps / max(1, self.tree.devices))
 
     @property
     def short_kernels(self) -> float:
@@ -300,9 +302,10 @@ def fused_elementwise(step: _Step) -> float:
 
 
 SMALL_PRODUCTS = 250
-"""Launches a step of one kernel for matrix products, of up to SHORT_NS, from which one call may do
-what a loop does, such as a recurrent net's cell or experts one by one: 360 to 840 in three such
-programs; up to 150 in trainings of a GPT, whose 300 to 650 small products are of many kernels."""
+"""Launches a step, or a micro-batch, of one kernel for matrix products, of up to SHORT_NS, from
+which one call may do what a loop does, such as a recurrent net's cell or experts one by one: 360 to
+840 in three such programs; up to 150 in trainings of a GPT, of whose 300 to 650 small products many
+kernels are."""
 
 ONE_CALL = "one call for the loop (cuDNN's RNN, torch.bmm)"
 ONE_CALL_BUSY = (0.2, 0.9)
