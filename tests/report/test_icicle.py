@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
@@ -15,6 +16,7 @@ from gputui.report.explain import Analysis
 from gputui.report.phases import main_step, phase_rows
 from gputui.report.tables.time import IciclePart, icicle, icicle_of_step
 from tests.conftest import DATA
+from tests.events_for_tests import header, run_ended, run_started
 from tests.render.pages_for_tests import Page
 
 SERVE = DATA / "h200-serve.gputui.gz"
@@ -86,3 +88,24 @@ def test_both_exports_hold_the_same_stacks(tmp_path: Path) -> None:
     assert profile["endValue"] == whole.ns
     samples = [tuple(frames[at] for at in sample) for sample in profile["samples"]]
     assert list(zip(samples, profile["weights"], strict=True)) == stacks
+
+
+def test_stacks_of_a_program_without_ranges_are_the_causes_of_its_steps(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    launches = DATA / "faults" / "launch.gputui.gz"
+    loaded = load(str(launches))
+    run = loaded.needed_run()
+    assert not icicle(run).ns
+    assert gputui(["export", str(launches), "--format", "collapsed", "-o", "-"]) == 0
+    lines = [line.rpartition(" ") for line in capsys.readouterr().out.splitlines()]
+    tree = Analysis(loaded.session, run).tree
+    assert tree is not None
+    told = {LEAVES[leaf].label: ns for leaf, ns in tree.leaves.items() if ns}
+    assert {names.partition(";")[2]: int(ns) for names, _, ns in lines} == told
+    # Without any GPU time there is nothing to write, and one line says why.
+    idle = tmp_path / "idle.gputui"
+    events = (header(), run_started(), run_ended())
+    idle.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
+    assert gputui(["export", str(idle), "--format", "speedscope", "-o", "-"]) != 0
+    assert "it used no GPU" in capsys.readouterr().err

@@ -355,16 +355,31 @@ _SNAPSHOT = Format(
 )
 
 
+def _stacks(run: Run | None) -> list[tuple[tuple[str, ...], int]]:
+    """Phases with a cause innermost, of a program that names no ranges the causes alone, and the
+    GPU's time of each, ns. Raises JournalError where none is known."""
+    from gputui.report.explain.time_tree import time_tree
+    from gputui.report.tables.time import icicle, icicle_of_step
+    from gputui.store.journal import JournalError
+
+    if run is not None:
+        whole = icicle(run)
+        stacks = list((whole if whole.ns else icicle_of_step(run, time_tree(run))[0]).stacks())
+        if stacks:
+            return stacks
+    raise JournalError(
+        "no GPU time by phase or cause is known of this run: it used no GPU, or was recorded with "
+        "--no-kernels"
+    )
+
+
 def _collapsed(_session: Session, run: Run | None, _width: int | None) -> str:
     from gputui.base.sanitize import sanitize
-    from gputui.report.tables.time import icicle
 
-    if run is None:
-        return ""
     # A semicolon would end a frame, and the last blank the stack.
     lines = [
         f"{';'.join(sanitize(name).replace(';', ':') for name in names)} {ns}\n"
-        for names, ns in icicle(run).stacks()
+        for names, ns in _stacks(run)
     ]
     return "".join(lines)
 
@@ -383,9 +398,8 @@ def _speedscope(_session: Session, run: Run | None, _width: int | None) -> str:
     import json
 
     from gputui.base.sanitize import sanitize
-    from gputui.report.tables.time import icicle
 
-    stacks = [] if run is None else list(icicle(run).stacks())
+    stacks = _stacks(run)
     frames: dict[str, int] = {}
     samples = [[frames.setdefault(sanitize(name), len(frames)) for name in names]
                for names, _ in stacks]  # fmt: skip
