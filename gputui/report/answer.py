@@ -393,9 +393,11 @@ def _phases(run: Run) -> str:
         elif row.share_percent is None:
             continue
         time_ns = _gpu_ns(row) if on_gpu else row.cpu_total_ns
+        if on_gpu and main is None:  # libraries' own ranges may be all there are, and hold little
+            time_ns, whole_ns = row.gpu_busy_percent or 0.0, 100.0
         if names and not row.is_replayed:
             times[names] = times.get(names, 0.0) + time_ns
-        if len(names) == (0 if main is not None else 1):
+        if main is not None and not names:
             whole_ns += time_ns
     if main is None:
         busy_ns = sum(device.busy_ns for device in run.devices.values())
@@ -429,7 +431,7 @@ def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], flo
         largest = max(level, key=lambda names: level[names])
         parts = {names: share for names, share in inner.items()
                  if len(names) > depth and names[:depth] == largest}  # fmt: skip
-        if level[largest] < 100 * WHOLE or not parts:
+        if level[largest] < WHOLE * sum(level.values()) or not parts:
             return level
         inner = parts
     return {}

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cli.dispatch import run as gputui
+from gputui.model import units
 from gputui.model.events import RunEnded
 from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.html import roof
 from gputui.render.summary import MOST_LINES, NARROWEST, answer_text, fitted, ways_on
 from gputui.report.answer import Line, short_line
+from gputui.report.phases import phase_rows
 from gputui.report.roofline import Roof
 from gputui.state import Session
 from tests.conftest import DATA
@@ -145,3 +147,14 @@ def test_casts_are_named_where_the_gpu_mostly_waits() -> None:
     assert "Kernels that copy or cast tensors are 31 % of the GPU's work." in text
     busy = loaded_once("faults/healthy_training.gputui.gz")
     assert "copy or cast" not in answer_text(busy.session, busy.run, 100)
+
+
+@pytest.mark.parametrize("name", ["dialogue_generation", "arm_policy_sampler"])
+def test_phases_without_a_step_have_their_shares_of_all_that_the_gpu_did(name: str) -> None:
+    """Libraries' own ranges may be all there are."""
+    loaded = loaded_once(f"gains/{name}.gputui.gz")
+    assert loaded.run is not None
+    row = max(phase_rows(loaded.run), key=lambda row: row.gpu_busy_percent or 0.0)
+    assert row.gpu_busy_percent is not None
+    text = " ".join(answer_text(loaded.session, loaded.run, 110).split())
+    assert f"by phase {row.name} {units.percent(row.gpu_busy_percent)}" in text
