@@ -19,7 +19,7 @@ from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows, share_of
 from gputui.report.roofline import Roof, roofline
 from gputui.report.schema import AnyColumn, AnyTable
-from gputui.report.tables.time import icicle_of_step
+from gputui.report.tables.time import divide_by_kernel, icicle_of_step
 from gputui.state import Run, Samples, Session
 
 WIDTH, HEIGHT = 400, 150
@@ -413,6 +413,7 @@ _MOST_DEPTH, _MOST_BOXES, _BOX_REM = 16, 2000, 1.35
 def _icicle(session: Session, run: Run) -> Iterator[str]:
     """A step as nested boxes: phases, and in each what ran and why the GPU idled."""
     whole, steps = icicle_of_step(run, Analysis(session, run).tree)
+    divide_by_kernel(whole, session, run)
     if not any(part.parts for part in whole.parts):
         return  # only causes, which the bar above has
     boxes: list[str] = []

@@ -105,8 +105,9 @@ def test_the_page_and_the_note_begin_with_the_answer() -> None:
     page = formats.summary(loaded.session, loaded.run, "html")
     assert "<dt>SYNC-BOUND</dt>" in page
     assert page.index("SYNC-BOUND") < page.index("<div class='stack'>") < page.index("<table>")
-    # In the stack, and in the tree, which has a bar of all idle time too.
-    assert page.count("<i class='idle'") == 6 + 7
+    # In the stack, in the tree, which has a bar of all idle time too, and as boxes.
+    assert page.count("<i class='idle'") == 6 + 7 + 4
+    assert "<h2>step from above</h2>" in page
     note = formats.summary(loaded.session, loaded.run, "md")
     assert note.index("**SYNC-BOUND** The CPU synchronizes") < note.index("| Cause | Key |")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gputui.model import units
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_number
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
 from gputui.model.naming import is_library_domain
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.time_tree import TimeTree, device_trees, shared_gpus, time_tree
@@ -493,6 +493,21 @@ def icicle_of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
     _sum(causes)
     times = tree.steps * tree.of_processes if tree.has_steps else tree.devices
     return causes, max(1, round(times))
+
+
+def divide_by_kernel(whole: IciclePart, session: Session, run: Run) -> None:
+    """Divide the causes of a program without phases by the kernels of each, in the proportions of
+    the whole run: of single steps these are not kept."""
+    if any(part.leaf is None for part in whole.parts):
+        return
+    kernels: dict[Leaf, list[TableRow]] = defaultdict(list)
+    for row in kernel_rows(session, run):
+        kernels[leaf_of_kernel(row.name)].append(row)
+    for part in whole.parts:
+        rows = kernels.get(part.leaf, []) if part.leaf is not None else []
+        in_all = sum(row.total for row in rows)
+        shares = [(row.short_name, round(part.ns * row.total / in_all)) for row in rows if in_all]
+        part.parts = [IciclePart(name, ns, leaf=part.leaf) for name, ns in shares if ns]
 
 
 def _add(part: IciclePart, leaves: Mapping[Leaf, int]) -> None:

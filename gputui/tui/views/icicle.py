@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gputui.model.leaves import LEAVES
 from gputui.model.units import count, duration, percent
-from gputui.report.tables.time import IciclePart, icicle_of_step
+from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
@@ -89,7 +89,9 @@ class IcicleView(View):
     def _of(self, run: Run) -> tuple[IciclePart, int]:
         if self._read is None or self._read[0] != self.model.revision:
             tree = self.model.analysis(run).tree
-            self._read = self.model.revision, *icicle_of_step(run, tree)
+            whole, steps = icicle_of_step(run, tree)
+            divide_by_kernel(whole, self.model.session, run)
+            self._read = self.model.revision, whole, steps
         return self._read[1:]
 
     def _line(
@@ -119,7 +121,7 @@ class IcicleView(View):
         share = percent(100 * chosen.ns / whole.ns)
         note = f"{duration(chosen.ns / steps)}, {share} of {'a step' if steps > 1 else 'all'}"
         rows: list[Row] = [(), heading(cut_middle(" › ".join(path), width - 10), width, note)]
-        if chosen.leaf is not None:
+        if chosen.leaf is not None and not chosen.parts:
             meaning = LEAVES[chosen.leaf]
             state = "GPU idle" if meaning.is_idle else "GPU busy"
             return rows + paragraph(f"  {state}  ", f"{meaning.meaning}.", width - 2)
