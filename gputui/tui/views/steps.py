@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from textual import events
 
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.steps import SLOW
 from gputui.model.units import count, duration
+from gputui.playback.lanes import kept_steps
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
 from gputui.state import Run
@@ -61,6 +63,8 @@ _LABEL, _FIGURE = LABEL, 10
 
 _ANOTHER = "s another one"
 _CHART = 5
+_SAME = 0.002
+"""Parts of its length by which a slow step and the kept one that it is differ at most."""
 _LEAST_CLASSES, _MOST_CLASSES = 6, 12
 """Rows of the distribution of steps."""
 
@@ -138,11 +142,16 @@ class StepsView(DraggedView):
         self._put(max(0, min(last, at)))
 
     def activate(self) -> Details | Lead | None:
-        """The time tree at the largest cause under the cursor."""
-        column = self._column
-        if self.model.run is None:
+        """The operations of a slow step that was kept; else the time tree at the largest cause
+        under the cursor."""
+        column, run = self._column, self.model.run
+        if run is None:
             self.nothing_chosen("no run yet: its steps are shown here")
             return None
+        if column is not None and column.drawn_ns > SLOW * self._usual_ns > 0:
+            for step in kept_steps(run):
+                if abs(step.duration_ns - column.drawn_ns) <= _SAME * column.drawn_ns:
+                    return Lead("timeline", (step.process, step.start_ns))
         if column is None or not column.leaves:
             return Lead("time")
         largest = max(column.leaves, key=lambda leaf: (LEAVES[leaf].is_idle, column.leaves[leaf]))

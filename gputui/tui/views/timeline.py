@@ -354,10 +354,11 @@ class TimelineView(DraggedView):
             marks[x] = "╵"
         mark = "".join(marks)
         label = "whole run" if self._step is None else "whole step"
+        is_seen = any(text.strip() for text, _ in busy.spans)
         drawn = [
-            busy._replace(label=label),
+            *([busy._replace(label=label)] if is_seen else []),
             *([idle] if any(text.strip() for text, _ in idle.spans) else []),
-            LaneLine("", [(fit(mark, cells), "key")]),
+            LaneLine("" if is_seen else label, [(fit(mark, cells), "key")]),
             LaneLine("", [(window.axis(self._measured), "dim")]),
         ]
         return [each.drawn for each in drawn]
@@ -593,10 +594,16 @@ class TimelineView(DraggedView):
 
     def show_item(self, key: Hashable) -> None:
         """The longest gap of a cause, in that of the kept steps which has most of it; else the
-        longest of the kernels of a name."""
-        self.needle, self._leaf = "", leaf_named(key)
-        self._kernel = str(key) if self._leaf is None and key is not None else ""
+        longest of the kernels of a name; or a kept step, by its process and start."""
+        self.needle, self._leaf, self._kernel = "", leaf_named(key), ""
         run, leaf = self.model.run, self._leaf
+        if isinstance(key, tuple):  # a step, by its process and start
+            steps = kept_steps(run) if run is not None else []
+            self._step = next((one for one in steps if (one.process, one.start_ns) == key), None)
+            self._is_followed = self._step is None
+            return
+        if leaf is None and key is not None:
+            self._kernel = str(key)
         if run is None or leaf is None or self.model.traced is not None:
             return
         idle = {
