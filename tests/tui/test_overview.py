@@ -326,6 +326,9 @@ def test_no_two_kernels_read_alike() -> None:
         short = short_names(names, width)
         assert len(set(short)) == 3
         assert all(cell_len(one) <= width for one in short)
+    tiles = [f"nvjet_sm90_tst_{tile}_64x4_bz_TNT" for tile in ("256x8", "256x9", "257x8", "257x9")]
+    for width in range(12, 40):
+        assert len(set(short_names(tiles, width))) == 4
     assert cut_middle("nvjet_sm90_tst_64x8_splitK_bias_TNT", 24) == "nvjet_sm90_tst…_bias_TNT"
 
 

@@ -315,9 +315,9 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
     repeated = Counter(named)
     result = []
     for text in named:
-        if repeated[text] > 1:
+        if repeated[text] > 1:  # numbered as cut: what is cut further may read like others
+            text = cut_middle(text, width - len(" #99"))
             seen[text] += 1
-            suffix = f" #{seen[text]}"
-            text = cut_middle(text, width - len(suffix)) + suffix
+            text += f" #{seen[text]}"
         result.append(text)
     return result
