@@ -243,27 +243,24 @@ def _columns(
     """Panels with their lines, each below the column that is the shortest so far; the last one of a
     column has what is left of it."""
     widths = columns_of(width, max(1, min(columns, len(makes))))
-    placed: list[list[tuple[Make, int]]] = [[] for _ in widths]
+    stacks: list[list[tuple[Panel, int]]] = [[] for _ in widths]
+    last: dict[int, Make] = {}
     free = [room] * len(widths)
     for number, (make, most) in enumerate(makes):
         at = max(range(len(free)), key=lambda column: (free[column], -column))
-        left = free[at] - bool(placed[at])
+        left = free[at] - bool(stacks[at])
         if left < (_LEAST_DISTRIBUTION if getattr(make, "func", None) is distribution else 4):
             continue
-        wanted = len(make(most, width=widths[at]).rows) + 1
-        kept = 5 if number + len(widths) < len(makes) else 0
-        size = min(wanted, max(4, left - kept))
-        placed[at].append(((make, most + size - wanted), size))
+        panel = make(most, width=widths[at])
+        wanted = len(panel.rows) + 1
+        size = min(wanted, max(4, left - (5 if number + len(widths) < len(makes) else 0)))
+        last[at] = make, most + size - wanted
+        stacks[at].append((panel if size == wanted else make(last[at][1], width=widths[at]), size))
         free[at] = left - size
-    stacks: list[list[tuple[Panel, int]]] = []
-    for stack, each, left in zip(placed, widths, free, strict=True):
-        more = [0] * (len(stack) - 1) + [left]
-        stacks.append(
-            [
-                (make(most + extra, width=each), size + extra)
-                for ((make, most), size), extra in zip(stack, more, strict=False)
-            ]
-        )
+    for at, (make, most) in last.items():
+        size = stacks[at][-1][1] + free[at]
+        if free[at]:
+            stacks[at][-1] = make(most + free[at], width=widths[at]), size
     return stacks, widths
 
 

@@ -149,8 +149,8 @@ def how_sure(found: Verdict) -> tuple[str, str]:
     if tree is None:
         return "Sure", ""
     if not tree.has_steps:
-        since = f"the {duration(tree.wall_ns)} since the first kernel, without an interval"
-        return "Unsure", f"no steps were found: shares are of {since}"
+        since = f"all {duration(tree.wall_ns)} since the first kernel"
+        return "Unsure", f"shares are of {since}, not of steps: there is no interval"
     best = found.findings[0] if found.findings else None
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
     is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
@@ -172,7 +172,8 @@ def evidence(finding: Finding) -> Lead | Details:
         return Lead("time", finding.cause)
     if finding.kernel:
         return Lead("kernels", finding.kernel)
-    if finding.view:
+    is_placed = finding.view == "kernels" and finding.evidence  # which no row of the table is
+    if finding.view and not is_placed:
         # What findings call the timeline is a matter of whole steps.
         return Lead("steps" if finding.view == "timeline" else finding.view)
     rows: list[Row] = [((finding.sentence, "text"),), *(((f"{one}.", "text"),) for one in
