@@ -104,8 +104,13 @@ async def test_gaps_measures_and_searches_are_a_key_away() -> None:
         await replay.press("slash", *"adamw", "enter")
         await replay.until(lambda: "adamw" in replay.app.main.view.copied.lower())
         first = replay.text
+        at, hits = re.findall(r"/ adamw: (\d+) of (\d+), n next", first)[0]
         await replay.press("n")
         assert replay.text != first
+        await replay.press("N", *["N"] * int(at))  # from the first one to the last
+        assert f"/ adamw: {hits} of {hits}, n next" in replay.text
+        await replay.press("slash", *"zzz", "enter")
+        assert "/ zzz: nothing is called so" in replay.text
         await replay.press("escape")
 
 
@@ -115,7 +120,10 @@ async def test_enter_leads_to_the_kernel_and_the_phase() -> None:
         await replay.press("enter")
         assert replay.app.main.current == "kernels"
         assert replay.app.main.view.copied == name
-        await replay.press("escape")
+        await replay.press("t")
+        assert isinstance(replay.app.main.view, TimelineView)
+        assert replay.app.main.view.copied == name
+        await replay.press("escape", "escape")
         assert isinstance(replay.app.main.view, TimelineView)
         await replay.press("down", "down", "enter")
         await replay.until(lambda: replay.app.main.current == "phases")
@@ -135,7 +143,11 @@ async def test_what_is_clicked_is_chosen_and_what_is_dragged_over_fills_the_wind
         await replay.pilot.hover(view, offset=(60, y))
         await replay.pilot.mouse_up(view, offset=(60, y))
         await replay.pilot.pause()
-        assert window(replay) != wide
+        narrow = window(replay)
+        assert narrow != wide
+        await replay.pilot.click(view, offset=(20, 1))  # in all of the run
+        await replay.pilot.pause()
+        assert window(replay) != narrow
 
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 16), (200, 50)])

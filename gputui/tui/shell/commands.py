@@ -202,7 +202,7 @@ class Commands(ReplayKeys):
     def action_pause(self) -> None:
         """Freeze the screen, or a replay."""
         if self.model.is_at_end:
-            self.say("played from the start")
+            self.say("played from the start: 0 goes back to the end")
         self.gputui.pause()
         self.draw()
 

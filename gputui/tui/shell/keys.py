@@ -82,7 +82,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "scope", "what shares are of: steps, some of them, the run", SCREEN, "scope"),
     Key("s", "sort", "sort by the next column", SCREEN, "sort"),
     Key("r", "reverse", "sort the other way round", SCREEN),
-    Key("/", "filter", "filter what is listed by text", SCREEN, "filter"),
+    Key("/", "filter", "filter what is listed by text; Timeline: find a name", SCREEN, "filter"),
     Key("0", "follow", "follow what runs now; back to the newest moment", SCREEN),
     Key("Esc", "clear", "clear the filter; else to now, else back", SCREEN, "back", ("backspace",)),
     Key("y", "copy", "copy the full text of what is chosen (OSC 52)", SCREEN, "copy"),

@@ -411,7 +411,7 @@ class LaneWindow:
         if lane.kind is LaneKind.PROJECTED:
             return f"{whose} GPU work".strip()
         thread = f"{whose} {self.thread(lane.process, lane.number)}".strip()
-        what = {LaneKind.CALLS: "calls", LaneKind.DOING: "was at"}.get(lane.kind, "")
+        what = {LaneKind.CALLS: "calls", LaneKind.DOING: "doing"}.get(lane.kind, "")
         if (lane.process, lane.number) in threads:
             return f"  {what}" if what else ""
         threads.add((lane.process, lane.number))

@@ -203,10 +203,10 @@ def _words(column: Column, tree: TimeTree) -> str:
     text = f"{_steps(*column.own)}  {longest}{duration(column.longest_ns)}, {word}"
     if column.steps == 1:
         return text
+    mean = duration(column.mean_ns)
     if column.own == (column.first, column.steps):
-        return f"{text}; {duration(column.mean_ns)} each"
-    last = column.first + column.steps - 1
-    return f"{text}; {column.first:,} to {last:,}: {duration(column.mean_ns)} each"
+        return f"{text}; {mean} each"
+    return f"{text}; causes of {_steps(column.first, column.steps).lower()}: {mean} each"
 
 
 def _steps(first: int, steps: int) -> str:
