@@ -68,6 +68,8 @@ class Cure:
     in_one_run: ClassVar[bool] = True
     """Whether it may be switched on and off while the program runs: False where something is kept
     that was made under it (compiled code, a captured graph, an allocator's blocks, workers)."""
+    longer_s: ClassVar[float] = 0.0
+    """By about how much a run of its own begins later: where less time is left, there is none."""
     argument: ClassVar[str] = ""
     """What follows its name after an @, where it needs that: skip@train.py:report."""
     advice: ClassVar[str] = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -203,6 +204,133 @@ class PinnedCopies(Cure):
 
 def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+LEAST_KEPT_BYTES = 1 << 20
+"""NumPy's arrays from which a copy to the GPU is worth sparing."""
+
+
+class JaxArraysKept(Cure):
+    """NumPy's arrays that a function of jax.jit is given again and again are copied to the GPU
+    once. Meanwhile they cannot be written to: a program that tries fails, and says so."""
+
+    name = "jax_arrays_kept"
+    title = "NumPy arrays that a jitted function is given again stay on the GPU"
+    answers = (ANY, "busy.copy_pageable", "busy.copy_pinned", "idle.wait", "idle.sync")
+    result = EXACT
+    change = "table = jax.device_put(table) once, before the loop"
+    library = "jax"
+    forecast = None
+
+    _is_on = False
+
+    def prepare(self, jax: Any) -> None:
+        real = jax.jit
+        self._seen: dict[int, Any] = {}
+        self._kept: dict[int, tuple[Any, bool]] = {}
+        self._again = 0
+
+        @functools.wraps(real)
+        def jit(function: Any = None, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(jit, **options)
+            made = real(function, **options)
+            # What a call takes over is gone after it.
+            takes_over = any(name.startswith("donate") for name in options)
+            return made if takes_over else self._given_kept(jax, made)
+
+        replaced((jax, "jit", jit))
+
+    def _given_kept(self, jax: Any, made: Any) -> Any:
+        @functools.wraps(made)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if any(map(_may_stay, (*args, *kwargs.values()))):
+                args = tuple(self._on_gpu(jax, value) for value in args)
+                kwargs = {key: self._on_gpu(jax, kwargs[key]) for key in kwargs}
+            return made(*args, **kwargs)
+
+        for name in ("lower", "trace", "eval_shape", "clear_cache"):
+            if hasattr(made, name):
+                setattr(called, name, getattr(made, name))
+        return called
+
+    def _on_gpu(self, jax: Any, value: Any) -> Any:
+        place = id(value)
+        if not _may_stay(value):
+            return value
+        if self._seen.get(place) is not value:
+            if len(self._seen) < MOST_ARRAYS:
+                self._seen[place] = value
+            return value
+        self._again += 1
+        if self._is_on and place not in self._kept:
+            self._kept[place] = jax.device_put(value), _frozen(value)
+        return self._kept[place][0] if self._is_on else value
+
+    def apply(self, _jax: Any) -> Undo:
+        if self._again < LEAST_AGAIN:
+            raise CannotApply("no jitted function is given the same NumPy array again")
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+            for place, (_, was_writeable) in self._kept.items():
+                self._seen[place].flags.writeable = was_writeable
+            self._kept.clear()
+
+        return undo
+
+
+def _may_stay(value: Any) -> bool:
+    """Whether it is a large array of NumPy, and no view, which may be written to by another
+    name."""
+    kind = sys.modules["numpy"].ndarray
+    return type(value) is kind and value.base is None and value.nbytes >= LEAST_KEPT_BYTES
+
+
+def _frozen(array: Any) -> bool:
+    """Has it raise where it is written to; whether it did not before."""
+    was_writeable = bool(array.flags.writeable)
+    array.flags.writeable = False
+    return was_writeable
+
+
+MOST_ARRAYS = 64
+LEAST_AGAIN = 3
+"""Times that arrays were given again before anything is switched."""
+
+
+class AccumulationMerged(Cure):
+    """transformers' Trainer with batches as large as those whose gradients it adds up, where they
+    are small: the same examples in each step, in one pass. It needs more memory."""
+
+    name = "accumulation_merged"
+    title = "Trainer takes the batches whose gradients it adds up at once"
+    answers = (ANY, "idle.launch", "idle.host")
+    result = ROUNDING
+    change = "per_device_train_batch_size times as large, gradient_accumulation_steps=1"
+    library = "transformers.training_args"
+    in_one_run = False
+    is_certain = True
+    forecast = None
+
+    def apply(self, arguments: Any) -> Undo:
+        kind = arguments.TrainingArguments
+        after = kind.__post_init__
+
+        @functools.wraps(after)
+        def merged(self: Any, *args: Any, **kwargs: Any) -> None:
+            self.per_device_train_batch_size *= self.gradient_accumulation_steps
+            self.gradient_accumulation_steps = 1
+            after(self, *args, **kwargs)
+
+        return replaced((kind, "__post_init__", merged))
+
+    def useless(self, arguments: Any) -> str | None:
+        made = instances(arguments.TrainingArguments)
+        if made is not None and not any(each.gradient_accumulation_steps > 1 for each in made):
+            return "no Trainer adds up gradients"
+        return None
 
 
 class ModulesOnGpu(Cure):

@@ -94,6 +94,83 @@ class Bf16Autocast(Cure):
         return undo
 
 
+class FrozenAutocast(Cure):
+    """Autocast around modules that are not trained, such as a teacher or an encoder, in a program
+    that trains another one under it."""
+
+    name = "frozen_autocast"
+    title = "modules that are not trained run in the autocast that those beside them have"
+    answers = (ANY, "attention_fp32", "busy.matmul_simt", "busy.attention_unfused")
+    result = ROUNDING
+    change = "with torch.autocast(...) around what is not trained, too"
+    forecast = None
+
+    _given: tuple[str, Any] | None = None
+    """The device and the type of the program's own autocast."""
+    _frozen: list[Any] | None = None
+
+    def prepare(self, torch: Any) -> None:
+        enter = torch.autocast.__enter__
+
+        @functools.wraps(enter)
+        def entered(context: Any) -> Any:
+            if context._enabled:
+                self._given = context.device, context.fast_dtype
+            return enter(context)
+
+        replaced((torch.autocast, "__enter__", entered))
+
+    def apply(self, torch: Any) -> Undo:
+        if self._given is None:
+            raise CannotApply("the program uses no autocast")
+        if self._frozen is None:
+            self._frozen = _frozen(torch)
+        if not self._frozen:
+            raise CannotApply("there is no module in FP32 that is not trained")
+        device, dtype = self._given
+        contexts: list[Any] = []
+
+        def enters(*_given: Any) -> None:
+            contexts.append(torch.autocast(device, dtype))
+            contexts[-1].__enter__()
+
+        def leaves(_module: Any, _args: Any, made: Any) -> Any:
+            contexts.pop().__exit__(None, None, None)
+            return _in_float32(torch, made)
+
+        hooks = []
+        for module in self._frozen:
+            hooks.append(module.register_forward_pre_hook(enters))
+            hooks.append(module.register_forward_hook(leaves, always_call=True))
+        return combined(*(hook.remove for hook in hooks))
+
+
+def _frozen(torch: Any) -> list[Any]:
+    """Modules that no other holds, whose parameters are all in FP32, and none has gradients."""
+    modules = instances(torch.nn.Module) or []
+    held = {id(child) for module in modules for child in module._modules.values()}
+    roots = [module for module in modules if id(module) not in held]
+    found = []
+    for module in roots:
+        own = list(module.parameters())
+        is_large = sum(each.numel() for each in own) >= LEAST_PADDED
+        if is_large and all(each.dtype is torch.float32 and not each.requires_grad for each in own):
+            found.append(module)
+    return found
+
+
+def _in_float32(torch: Any, made: Any) -> Any:
+    """What a module gave, in the type that it has without autocast."""
+    if isinstance(made, torch.Tensor):
+        return made.float() if made.is_floating_point() else made
+    if type(made) in (tuple, list):
+        return type(made)(_in_float32(torch, each) for each in made)
+    if isinstance(made, dict):
+        for key in list(made):
+            made[key] = _in_float32(torch, made[key])
+    return made
+
+
 class _JaxOptions(Cure):
     """Options of jax.config that are what they are unless a program says otherwise."""
 
@@ -421,6 +498,7 @@ class StaticCache(Cure):
     change = 'model.generate(..., cache_implementation="static")'
     library = "transformers.generation.utils"
     in_one_run = False
+    longer_s = 40.0  # it compiles
     forecast = None
 
     def apply(self, utils: Any) -> Undo:

@@ -293,6 +293,42 @@ class CompileOptimizer(Cure):
         return None
 
 
+class AdaptersMerged(Cure):
+    """Adapters of PEFT in the weights that they change, where nothing is trained: LoRA's products,
+    and the norms of DoRA, are computed for each call else."""
+
+    name = "adapters_merged"
+    title = "PEFT's adapters are merged into the weights, where nothing is trained"
+    answers = (ANY, "idle.launch", "idle.host")
+    result = ROUNDING
+    change = "model = model.merge_and_unload() before inference"
+    library = "peft"
+    forecast = None
+
+    def apply(self, peft: Any) -> Undo:
+        models = instances(peft.PeftModel) or []
+        if not models:
+            raise CannotApply("there is no PeftModel")
+        if instances(sys.modules["torch"].optim.Optimizer) != []:
+            raise CannotApply("the program trains")
+        undos: list[Undo] = []
+        for model in models:
+            for layer in model.modules():
+                if hasattr(layer, "get_base_layer") and hasattr(layer, "merged_adapters"):
+                    if layer.merged_adapters:
+                        raise CannotApply("adapters are merged")
+                    weight = layer.get_base_layer().weight
+                    # Taking an adapter out again rounds: the weight is put back as it was.
+                    undos.append(functools.partial(_put_back, weight, weight.data.clone()))
+            undos.append(model.unmerge_adapter)
+            model.merge_adapter()
+        return combined(*undos)
+
+
+def _put_back(weight: Any, before: Any) -> None:
+    weight.data.copy_(before)
+
+
 class ForeachClip(Redirected):
     """Norms of all gradients at once where they are clipped."""
 
@@ -313,12 +349,17 @@ class ForeachClip(Redirected):
         return functools.partial(function, *args, **{**kwargs, "foreach": None})
 
 
+COMPILING_S = 40.0
+"""What compiling a model took of 20 to 60 s in trials."""
+
+
 class _Compiled(Cure):
     """Each outermost module is compiled before its first call, in place: its parameters stay the
     optimizer's."""
 
     result = ROUNDING
     in_one_run = False
+    longer_s = COMPILING_S
     options: ClassVar[dict[str, Any]] = {}
 
     def apply(self, torch: Any) -> Undo:
@@ -506,7 +547,8 @@ def _traced(real: Any, function: Any, names: frozenset[str], options: dict[str, 
 
 class JaxJitKept(Cure):
     """A function that the program makes anew and gives to jax.jit again, such as a lambda in the
-    loop, is compiled once, as long as it computes by the same objects."""
+    loop, is compiled once, if all that it computes by is known to stay as it is: numbers, words,
+    arrays of JAX, modules, classes, and functions and tuples of these."""
 
     name = "jax_jit_kept"
     title = "jax.jit compiles a function that is made again only once"
@@ -524,8 +566,10 @@ class JaxJitKept(Cure):
         def jit(function: Any = None, **options: Any) -> Any:
             if function is None:
                 return functools.partial(jit, **options)
-            words = tuple(sorted((name, repr(options[name])) for name in options))
-            key = (_made_of(function), words)
+            try:
+                key = _made_of(function, jax.Array), _made_of(tuple(sorted(options.items())), ())
+            except _MayChange:
+                return real(function, **options)
             if key not in kept and len(kept) < MOST_KEPT:
                 kept[key] = real(function, **options)
             return kept[key] if key in kept else real(function, **options)
@@ -539,30 +583,40 @@ MOST_DEEP = 4
 """Functions within functions that are looked into."""
 
 
+class _MayChange(Exception):
+    """What a function computes by may be another thing in the next call."""
+
+
+_PLAIN = (int, float, str, bytes, bool, type(None))
+_STAYS = (types.ModuleType, types.BuiltinFunctionType, type)
+
+
 class _Itself:
-    """Is equal to another of the same object only; numbers and words are compared as such."""
+    """Is equal to another of the same object only, which is kept."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def __hash__(self) -> int:
-        return hash(self.value) if isinstance(self.value, _PLAIN) else id(self.value)
+        return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Itself) or type(other.value) is not type(self.value):
-            return False
-        if isinstance(self.value, _PLAIN):
-            return bool(self.value == other.value)
-        return self.value is other.value
+        return isinstance(other, _Itself) and self.value is other.value
 
 
-_PLAIN = (int, float, str, bytes, bool, type(None))
-
-
-def _made_of(value: Any, depth: int = MOST_DEEP) -> Any:
-    """What a function computes by: its code, and what it holds and takes from its module."""
-    if not isinstance(value, types.FunctionType) or not depth:
+def _made_of(value: Any, array: Any, depth: int = MOST_DEEP) -> Any:
+    """What a function computes by: its code, and what it holds and takes from its module. Raises
+    _MayChange."""
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, (*_STAYS, array)) or hasattr(value, "lower"):  # a jitted one
         return _Itself(value)
+    if not depth:
+        raise _MayChange
+    if isinstance(value, tuple):
+        return type(value), *(_made_of(each, array, depth - 1) for each in value)
+    if not isinstance(value, types.FunctionType):
+        raise _MayChange
     codes, names = [value.__code__], set[str]()
     while codes:
         code = codes.pop()
@@ -571,7 +625,7 @@ def _made_of(value: Any, depth: int = MOST_DEEP) -> Any:
     try:
         held = [cell.cell_contents for cell in value.__closure__ or ()]
     except ValueError:  # one that is not set yet
-        return _Itself(value)
+        raise _MayChange from None
     held += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     held += [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
-    return (value.__code__, *(_made_of(each, depth - 1) for each in held))
+    return (value.__code__, *(_made_of(each, array, depth - 1) for each in held))

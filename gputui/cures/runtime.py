@@ -10,7 +10,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import ANY, EXACT, CannotApply, Cure, Idled, Redirected, idle, instances, replaced
+from . import ANY, EXACT, CannotApply, Cure, Idled, Redirected, combined, idle, instances, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,8 @@ class SynchronizeIdle(Idled):
 
 
 class JaxWaitsIdle(Idled):
-    """No block_until_ready(), which has the CPU wait for what JAX was told to compute."""
+    """No block_until_ready(), which has the CPU wait for what JAX was told to compute: the function
+    and the arrays' own, whose class is known once there are some."""
 
     name = "jax_waits_idle"
     title = "block_until_ready() does not wait"
@@ -44,14 +45,36 @@ class JaxWaitsIdle(Idled):
     forecast = None
 
     def places(self, jax: Any) -> tuple[tuple[Any, str], ...]:
-        return (jax, "block_until_ready"), (jax._src.array.ArrayImpl, "block_until_ready")
+        return ((jax, "block_until_ready"),)
+
+    def apply(self, jax: Any) -> Undo:
+        self.prepare(jax)
+        kinds = {type(array) for array in jax.live_arrays()}
+        if not kinds:
+            raise CannotApply("JAX has no arrays")
+        self._is_on = True
+        own = ((kind, "block_until_ready", _stand_still(kind)) for kind in kinds)
+        return combined(functools.partial(setattr, self, "_is_on", False), replaced(*own))
 
     def instead(self, _function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-        caller = sys._getframe(2)
-        is_of_jax = caller.f_globals.get("__name__", "").startswith("jax.")
-        if is_of_jax or caller.f_code.co_name == "_wait_for_gpu":  # what ends a block
+        if _is_waited_for(sys._getframe(2)):
             return None
         return lambda: (*args, *kwargs.values())[0]
+
+
+def _stand_still(kind: Any) -> Any:
+    ready = kind.block_until_ready
+
+    def is_ready(array: Any) -> Any:
+        return ready(array) if _is_waited_for(sys._getframe(1)) else array
+
+    return is_ready
+
+
+def _is_waited_for(caller: Any) -> bool:
+    """Whether JAX itself waits, or what ends a block of a trial."""
+    is_of_jax = str(caller.f_globals.get("__name__")).startswith("jax.")
+    return is_of_jax or bool(caller.f_code.co_name == "_wait_for_gpu")
 
 
 class CupyWaitsIdle(Idled):

@@ -213,11 +213,7 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
         bound = max(
-            (
-                trial
-                for trial in outcome.trials
-                if trial.verdict == "bound" and (trial.gain or 0.0) < WHOLE_STEP
-            ),
+            (trial for trial in outcome.trials if trial.verdict == "bound"),
             key=lambda trial: trial.gain or 0.0,
             default=None,
         )

@@ -274,7 +274,8 @@ def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     return candidates
 
 
-_NOT_SKIPPED = ("module", "main")
+_NOT_SKIPPED = ("module", "main", "forward", "__call__", "training_step", "train_step")
+"""Functions that are nearly the whole step: without them there is nothing to compare."""
 
 
 def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Candidate]:

@@ -15,7 +15,15 @@ from typing import NamedTuple
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND
 from gputui.cures.ablations import NoSaves
-from gputui.trial.outcome import Outcome, Trial, Verdict, Way, measured_text, with_gain
+from gputui.trial.outcome import (
+    WHOLE_STEP,
+    Outcome,
+    Trial,
+    Verdict,
+    Way,
+    measured_text,
+    with_gain,
+)
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import (
     EARLY_PAIRS,
@@ -384,7 +392,8 @@ class Trials:
                 continue
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
-            if not times[""] or left_s < 1.1 * self._longest_s():
+            needs_s = 1.1 * self._longest_s() + each.candidate.cure.longer_s
+            if not times[""] or left_s < needs_s:
                 each.why = self._no_trials or NO_TIME
                 continue
             is_again = bool(each.on_runs)
@@ -584,7 +593,8 @@ class Trials:
         if gain is None or each.failed:
             return "nothing" if show_nothing(each.pairs) and not each.failed else "not tried"
         if each.candidate.cure.result == BOUND:
-            return "bound" if gain.is_claimed or gain.doubt else _undecided(gain)
+            shows = gain.is_claimed or gain.doubt
+            return "unclear" if gain.middle > WHOLE_STEP else "bound" if shows else _undecided(gain)
         if gain.is_claimed:
             return "another result" if each.same.kind == "other" else "gain"
         return _undecided(gain)
@@ -594,7 +604,9 @@ class Trials:
         verdict = self._verdict(each)
         if verdict == "not tried" and not each.why:
             each.why = self._no_trials or self._too_few(each)
-        if verdict == "unclear" and each.doubt and not each.on_runs:
+        if candidate.cure.result == BOUND and each.gain and each.gain.middle > WHOLE_STEP:
+            each.why = "it is nearly the whole step: that names no cause"
+        elif verdict == "unclear" and each.doubt and not each.on_runs:
             each.why = f"in most blocks, but {each.doubt}: runs of its own must tell"
         forecast = candidate.forecast
         trial = Trial(

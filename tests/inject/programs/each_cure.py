@@ -350,12 +350,32 @@ def jax_floats_traced():
 
 @check
 def jax_jit_kept():
-    size = 3
+    size, rows = 3, [1]
     same = [jax.jit(lambda x: x + size) for _ in range(2)]
-    others = [jax.jit(lambda x, of=of: x + of) for of in ([1], [1])]
-    assert others[0] is not others[1], "it computes by another object"
+    for may_change in (lambda x: x + rows, lambda x, of=rows: x + of, lambda x: x + NUMBERS):
+        one, other = (jax.jit(copied(may_change)) for _ in range(2))
+        assert one is not other, "what it computes by may change"
     assert jax.jit(donate_argnums=0)(abs).options == {"donate_argnums": 0}
     return same[0] is same[1]
+
+
+def copied(function):
+    return types.FunctionType(
+        function.__code__, globals(), "", function.__defaults__, function.__closure__
+    )
+
+
+TABLE = numpy.zeros(1 << 18)
+
+
+@check
+def jax_arrays_kept():
+    look_up, takes = jax.jit(len), jax.jit(len, donate_argnums=0)
+    for view in (TABLE[:], TABLE[: 1 << 17], TABLE[:9]):
+        assert [look_up(view) for _ in range(9)][-1][0] is view, "it may be written to"
+    assert [takes(TABLE) for _ in range(9)][-1][0] is TABLE, "a call takes it over"
+    assert look_up(TABLE, 5, rate=TABLE)[1] == 5
+    return [type(each) for each in look_up(TABLE)], TABLE.flags.writeable
 
 
 def jax_option(name, value):
@@ -379,7 +399,7 @@ WAITED = []
 @check
 def jax_waits_idle():
     WAITED.clear()
-    array = jax._src.array.ArrayImpl()
+    (array,) = jax.live_arrays()
     assert jax.block_until_ready(5) == 5
     assert array.block_until_ready() is array
     return len(WAITED)
@@ -400,15 +420,18 @@ exec(
     "config = Config()\n"
     "class Jitted:\n"
     "    lower = None\n"
-    "    def __init__(self, options): self.options = options\n"
-    "    def __call__(self, *args, **kwargs): return self.options\n"
-    "class _src:\n"
-    "    class array:\n"
-    "        class ArrayImpl:\n"
-    "            def block_until_ready(self): return waited.append(self) or self\n"
+    "    def __init__(self, options, names=()): self.options, self.names = options, names\n"
+    "    def __call__(self, *args, **kwargs):\n"
+    "        return args if self.names == 'len' else self.options\n"
+    "class Array:\n"
+    "    def __init__(self, value=None): self.value = value\n"
+    "    def block_until_ready(self): return waited.append(self) or self\n"
+    "device_put, arrays = Array, [Array()]\n"
+    "def live_arrays(): return arrays\n"
     "def block_until_ready(x): return waited.append(x) or x\n"
     "def jit(function=None, **options):\n"
-    "    return (lambda f: jit(f, **options)) if function is None else Jitted(options)\n",
+    "    return (lambda f: jit(f, **options)) if function is None "
+    "else Jitted(options, function.__name__)\n",
     vars(jax),
 )
 
@@ -695,6 +718,76 @@ def no_saves():
     return there
 
 
+class Adapted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base, self.merged_adapters = torch.nn.Linear(2, 2), []
+
+    def get_base_layer(self):
+        return self.base
+
+
+class PeftModel(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Adapted()
+
+    def merge_adapter(self):
+        self.layer.base.weight.data += 0.1
+        self.layer.merged_adapters.append("default")
+
+    def unmerge_adapter(self):
+        self.layer.base.weight.data -= 0.1 + 1e-6  # it rounds
+        self.layer.merged_adapters.clear()
+
+
+peft = types.ModuleType("peft")
+peft.PeftModel, ADAPTED = PeftModel, PeftModel()
+
+
+@check
+def adapters_merged():
+    return ADAPTED.layer.base.weight.tolist()
+
+
+TEACHER = torch.nn.Sequential(torch.nn.Linear(1024, 1024)).requires_grad_(False)
+
+
+@check
+def frozen_autocast():
+    x = torch.rand(2, 1024, generator=torch.Generator().manual_seed(1))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert TEACHER[0].weight.dtype is torch.float32
+    made = TEACHER(x)
+    assert made.dtype is torch.float32
+    assert not torch.is_autocast_enabled("cpu")
+    try:
+        TEACHER(None)
+    except TypeError:
+        assert not torch.is_autocast_enabled("cpu"), "it is left however the module ends"
+    return made.tolist()
+
+
+class TrainingArguments:
+    def __init__(self, batch, accumulation):
+        self.per_device_train_batch_size, self.gradient_accumulation_steps = batch, accumulation
+        self.__post_init__()
+
+    def __post_init__(self):
+        self.whole = self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+
+training_arguments = types.ModuleType("transformers.training_args")
+training_arguments.TrainingArguments = TrainingArguments
+
+
+@check
+def accumulation_merged():
+    made = TrainingArguments(2, 8)
+    assert made.whole == 16
+    return made.per_device_train_batch_size, made.gradient_accumulation_steps
+
+
 BEFORE = {
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
     "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
@@ -728,6 +821,8 @@ LIBRARIES = {
     "torch.utils.tensorboard.writer": tensorboard,
     "tensorboardX.writer": tensorboard,
     "transformers.generation.utils": generation,
+    "transformers.training_args": training_arguments,
+    "peft": peft,
     "jax": jax,
     "cupy": cupy,
     "wandb": wandb,
