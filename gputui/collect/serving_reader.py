@@ -42,6 +42,12 @@ class PageError(GputuiError):
     """Why a page could not be read, in one line."""
 
 
+_OFF = "; its metrics are off: SGLang has --enable-metrics, llama.cpp --metrics"
+_KEY = "; it asks for a key, which gputui does not have"
+_CLOSED = {401: _KEY, 403: _KEY, 404: _OFF, 501: _OFF}
+"""What the status of an engine without a page means: llama.cpp answers 501, SGLang 404."""
+
+
 def address_of(url: str) -> SplitResult:
     """The parts of an address of a page of metrics, "/metrics" where it has no path. Raises
     ValueError."""
@@ -79,7 +85,8 @@ def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
         connection.request("GET", path, headers={"Accept": "text/plain", "User-Agent": "gputui"})
         answer = connection.getresponse()
         if answer.status != 200:
-            raise PageError(f"it answered {answer.status} {sanitize(answer.reason, 60)}".rstrip())
+            said = f"it answered {answer.status} {sanitize(answer.reason, 60)}".rstrip()
+            raise PageError(f"{said}{_CLOSED.get(answer.status, '')}")
         chunks: list[bytes] = []
         size = 0
         while chunk := answer.read1(1 << 16):
@@ -121,6 +128,8 @@ class _Server:
         self._read_ns = 0
         self._reason: str | None = None
         self.engine = ""
+        self.is_closed = False
+        """Whether it is a server that shows no metrics."""
 
     def read(self) -> ServerSample | None:
         """The next reading; None if there is nothing new to report, because reading fails as
@@ -139,6 +148,7 @@ class _Server:
         except ImportError:
             return self._failed(INSTALL)
         except (PageError, ValueError) as error:
+            self.is_closed = str(error).endswith((_OFF, _KEY))
             return self._failed(str(error))
         sample = sample_of(
             page,
@@ -163,6 +173,10 @@ class _Server:
             pid=self.pid,
             unavailable_reason=reason,
         )
+
+
+_TOLD_AFTER = 3
+"""Asks after which an engine's answer is told that it shows no metrics: it may still begin."""
 
 
 class ServingOptions(NamedTuple):
@@ -242,8 +256,10 @@ class ServerReader:
                 self._servers[listening.url] = server
                 ports.add((listening.pid, listening.port))
                 self._emit([sample])
-            else:
-                self._silent[listening.url] = times + 1, now_s + SEARCH_S * 2.0 ** min(times, 16)
+                continue
+            self._silent[listening.url] = times + 1, now_s + SEARCH_S * 2.0 ** min(times, 16)
+            if server.is_closed and times + 1 == _TOLD_AFTER and not self._servers:
+                self._emit([sample] if sample is not None else [])
 
 
 # --- Where a known engine listens, found through the tree of processes: the process that answers

@@ -47,6 +47,7 @@ READ = {
     "sglang": ("SGLang", 5, 0, 28.0, 8128902, 7557572, 11014, 2, 100 * 100000 / 8128902),
     "tensorrt-llm": ("TensorRT-LLM", 8, 2, 50.0, 5000, 2500, 20, None, 25.0),
     "tgi": ("TGI", 16, 4, None, 12000, 2400, 60, None, None),
+    "llama.cpp-b11434": ("llama.cpp", 4, 4, None, 19149, 1776, None, None, 100 * 2785 / 19149),
     "llama.cpp": ("llama.cpp", 4, 46, None, 512, 39080, None, None, None),
 }
 
@@ -105,15 +106,12 @@ def test_llama_cpp_has_a_mean_gap_alone():
 def test_every_declared_name_is_on_a_page_or_an_older_one():
     """The pages show each quantity that an engine declares."""
     for engine in ENGINES:
-        file = {"vLLM": "vllm", "SGLang": "sglang", "TGI": "tgi"}.get(
-            engine.name, engine.name.lower()
-        )
-        page = read_page(page_of(file))
+        file = {"vLLM": "vllm-0.32", "llama.cpp": "llama.cpp-b11434"}.get(engine.name)
+        page = read_page(page_of(file or engine.name.lower()))
         assert page is not None
         shown = {*page.gauges, *page.counters, *page.histograms, "itl_sum", "itl_count"}
         declared = {*engine.gauges, *engine.counters, *engine.histograms}
-        newer = {"kv_cache_ratio", "prefix_queries", "prefix_hits"}
-        missing = {"llama.cpp": newer, "SGLang": {"tpot"}}.get(engine.name, set())
+        missing = {"llama.cpp": {"kv_cache_ratio"}, "SGLang": {"tpot"}}.get(engine.name, set())
         assert declared - shown == missing, engine.name
 
 
@@ -508,12 +506,17 @@ def test_where_a_page_is_reached():
 
 def test_what_is_no_page_is_asked_ever_less_often():
     """Each ask may cost a program a connection that it never closes."""
+    told: list[ServerSample] = []
     with an_engine("vllm", "serve", "loading") as (process, _, _):
-        reader = ServerReader(ServingOptions(), lambda: 0.1, lambda: [process.pid], print)
+        reader = ServerReader(ServingOptions(), lambda: 0.1, lambda: [process.pid], told.extend)
         for time_s in (0, 1, 2, 3, 5, 7, 14, 15, 30, 31):
             reader.look_for_engines(1000.0 + time_s)
         process.kill()
         assert process.stdout.read().split() == ["asked"] * 6  # after 0, 1, 3, 7, 15 and 31 s
+    [sample] = told  # once
+    assert "404 Not Found; its metrics are off: SGLang has --enable-metrics" in (
+        sample.unavailable_reason or ""
+    )
 
 
 def test_nothing_is_searched_where_it_is_not_wanted():

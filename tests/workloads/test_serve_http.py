@@ -17,7 +17,7 @@ import pytest
 from gputui.collect.serving_pages import read_page
 from gputui.state import Session
 from gputui.store.journal import JournalReader
-from workloads.serve.client import Answer, ask, figures, load
+from workloads.serve.client import Answer, Server, ask, figures, load
 
 SERVE = (
     "serve", "--device=cpu", "--size=llama-tiny", "--arrivals=http", "--port=0",
@@ -68,7 +68,7 @@ def test_the_client_and_the_page_count_the_same():
     of the server's is longer than what the client waited."""
     with server(9) as url:
         assert text_of(f"{url}/health") == (200, "")
-        seen = load(url, rate=200.0, requests=6, prompt=12, output=5, seed=1)
+        seen = load(Server(url), rate=200.0, requests=6, prompt=12, output=5, seed=1)
         status, answer = text_of(
             f"{url}/v1/chat/completions",
             {"messages": [{"role": "user", "content": "how are you"}], "max_tokens": 3},
@@ -130,7 +130,7 @@ def test_gputui_reads_the_server_that_it_runs():
             if b"http://" in line and not url:
                 address = line.split(b"http://")[1].split(b"/")[0].decode()
                 url = f"http://{address}"
-                seen = load(url, rate=50.0, requests=5, prompt=5, output=6, seed=2)
+                seen = load(Server(url), rate=50.0, requests=5, prompt=5, output=6, seed=2)
             if b'"server_sample"' in line and tokens < 30:
                 tokens += json.loads(line).get("output_tokens", 0)
                 if tokens == 30:  # the engine ends with the sixth request

@@ -34,11 +34,12 @@ class Answer(NamedTuple):
 
 class Server(NamedTuple):
     """A server, and how it is asked: `model` as it calls it, by its route for chats or that for
-    prompts."""
+    prompts, and with OpenAI's fields alone where it refuses others."""
 
     url: str
     model: str = "any"
     is_chat: bool = False
+    is_strict: bool = False
 
     def body(self, prompt: int, output: int, seed: int) -> bytes:
         """A request with a prompt of so many words. Engines that know `ignore_eos` write as many
@@ -50,8 +51,10 @@ class Server(NamedTuple):
         }  # fmt: skip
         request = {
             "model": self.model, "max_tokens": output, "stream": True, "temperature": 0,
-            "ignore_eos": True, "stream_options": {"include_usage": True}, **asked,
+            "stream_options": {"include_usage": True}, **asked,
         }  # fmt: skip
+        if not self.is_strict:
+            request["ignore_eos"] = True
         return json.dumps(request).encode()
 
     def stream(self, body: bytes, output: int, timeout_s: float = 600.0, due_ns: int = 0) -> Answer:
@@ -109,18 +112,9 @@ _EARLY_S = 0.02
 
 
 def load(
-    url: str,
-    rate: float,
-    requests: int,
-    prompt: int,
-    output: int,
-    seed: int,
-    model: str = "any",
-    *,
-    is_chat: bool = False,
+    server: Server, rate: float, requests: int, prompt: int, output: int, seed: int
 ) -> dict[str, object]:
     """Ask `requests` times, `rate` a second in the mean; the figures."""
-    server = Server(url, model, is_chat)
     chance = random.Random(seed)
     results: list[tuple[int, Answer]] = []
     threads: list[threading.Thread] = []
@@ -188,13 +182,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="any", help="as the server calls it")
     parser.add_argument("--chat", action="store_true", help="ask by /v1/chat/completions")
+    parser.add_argument("--strict", action="store_true", help="send OpenAI's fields alone")
     given = parser.parse_args(arguments)
     if not given.rate > 0 or given.requests < 1 or given.prompt < 1 or given.output < 1:
         parser.error("rate, requests, prompt and output are above 0")
-    result = load(
-        given.url, given.rate, given.requests, given.prompt, given.output, given.seed,
-        given.model, is_chat=given.chat,
-    )  # fmt: skip
+    server = Server(given.url, given.model, given.chat, given.strict)
+    result = load(server, given.rate, given.requests, given.prompt, given.output, given.seed)
     print(json.dumps(result))
     return 0 if result["completed"] else 1
 
