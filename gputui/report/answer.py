@@ -40,6 +40,7 @@ from gputui.report.tables import metric_text
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
+from gputui.report.tables.serving import in_one_line
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset
@@ -206,6 +207,7 @@ def _of_run(analysis: Analysis) -> list[Group]:
         where.append(Line("reported", figures, 4))
     if phases := _phases(run):
         where.append(Line("by phase", phases, 3))
+    where += _engines(session)
     energies = run_energy(run, analysis.tree)
     for gpu in (sorted(analysis.devices) or sorted(session.gpus))[:MOST_GPUS]:
         if figures := _gpu(session, run.readings, gpu, run, energies):
@@ -251,6 +253,7 @@ def _of_machine(session: Session) -> list[Group]:
         [Line("", f"machine only: no run was recorded · {length}, {samples} samples")],
         _alerts(session, None),
         gpus,
+        _engines(session),
         also(machine_findings(MachineAnalysis(session)), None),
     ]
 
@@ -271,6 +274,10 @@ def _alert(row: AlertRow) -> str:
     if row.held_ns is not None:
         held = f"for {units.duration(row.held_ns)} from {since}"
     return f"{about(row.span.raised)}: {row.worst} at worst, {held}"
+
+
+def _engines(session: Session) -> Group:
+    return [Line("engine", in_one_line(server), 3) for server in session.servers.values()]
 
 
 def _title(run: Run) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from gputui.inject.environment import HOOK, capture_environment
 from gputui.inject.hook import torch_ranges
+from gputui.model.naming import stage_of_name
 from gputui.ring import RecordKind
 from tests.inject.recorded import recorded
 from tests.inject.traced import environment, run
@@ -313,6 +314,64 @@ def test_the_turns_of_continuous_batching_have_ranges_without_being_asked(tmp_pa
     assert [word for word, *_ in outcome.trace.ranges()].count("pop") == len(names)
 
 
+OTHER_ENGINES = """
+class Worker:
+    def execute_model(self, scheduled): return scheduled
+    def sample_tokens(self, output): return output
+
+class Scheduler:
+    def run_batch(self, batch, proxies=None): return batch
+"""
+
+
+def _scheduled(new: dict[str, int], cached: dict[str, int], contexts: set[str]) -> object:
+    """What vLLM's scheduler hands its worker: tokens by request, `contexts` of which are prompts
+    that go on."""
+    return types.SimpleNamespace(
+        num_scheduled_tokens=cached | new,
+        total_num_scheduled_tokens=sum(new.values()) + sum(cached.values()),
+        scheduled_new_reqs=[types.SimpleNamespace(req_id=request) for request in new],
+        scheduled_cached_reqs=types.SimpleNamespace(is_context_phase=contexts.__contains__),
+    )
+
+
+def test_the_turns_of_vllm_and_sglang_are_named_as_their_profilers_name_them():
+    """In modules of their names; what is not understood has no stage, and is done all the same."""
+    engine = types.ModuleType("engine")
+    exec(OTHER_ENGINES, engine.__dict__)
+    names: list[str] = []
+    ranges = types.SimpleNamespace(
+        push=names.append,
+        pop=lambda: names.append("pop"),
+        handle=str,
+        around=lambda made, name: lambda *given: names.append(name) or made(*given),
+    )
+    for name in ("vllm.v1.worker.gpu_worker", "sglang.srt.managers.scheduler"):
+        torch_ranges.ENGINES[name](engine, ranges)
+    worker, scheduler = engine.Worker(), engine.Scheduler()
+    for given in (
+        _scheduled({"a": 9}, {}, set()),
+        _scheduled({"a": 9}, {"b": 1}, set()),
+        _scheduled({}, {"a": 1, "b": 1}, set()),
+        _scheduled({}, {"a": 3, "b": 1}, set()),  # three were guessed
+        _scheduled({}, {"a": 64, "b": 1}, {"a"}),
+        _scheduled({}, {}, set()),
+        None,
+    ):
+        assert worker.execute_model(given) is given
+    assert worker.sample_tokens("tokens") == "tokens"
+    for mode in ("EXTEND", "DECODE", "MIXED", "ANOTHER"):
+        batch = types.SimpleNamespace(forward_mode=types.SimpleNamespace(name=mode))
+        assert scheduler.run_batch(batch, proxies=None) is batch
+
+    turns = [name for name in names if name != "pop"]
+    stages = ["prefill", "mixed", "decode", "decode", "mixed", None, None, "sampling"]
+    assert [stage_of_name(name, False) for name in turns] == [
+        *stages, "prefill", "decode", "mixed", None,
+    ]  # fmt: skip
+    assert len(names) == 2 * len(turns) - 1  # the stand-in of `around` has no end
+
+
 def test_what_was_put_around_the_turns_is_taken_back():
     """As on detaching; not what the program has replaced since."""
     engine = types.ModuleType("engine")
@@ -322,7 +381,8 @@ def test_what_was_put_around_the_turns_is_taken_back():
     ranges = types.SimpleNamespace(
         push=print, pop=print, handle=str, around=lambda made, _: lambda *given: made(*given)
     )
-    replaced = torch_ranges.annotate_engine(engine, ranges)
+    of_transformers = next(name for name in torch_ranges.ENGINES if name.startswith("transformers"))
+    replaced = torch_ranges.ENGINES[of_transformers](engine, ranges)
     assert vars(processor)["update_batch"] is not before["update_batch"]
     processor.prepare_next_batch = own = print
     for each in replaced:

@@ -9,6 +9,7 @@ from gputui.model import units
 from gputui.model.events import CaptureDelta, DeviceDelta, LatencyDelta, ServerSample
 from gputui.model.leaves import Leaf
 from gputui.render.prometheus import figures
+from gputui.report.answer import answer
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -17,7 +18,7 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
-from gputui.report.tables.serving import LATENCIES, SERVERS
+from gputui.report.tables.serving import LATENCIES, SERVERS, in_one_line
 from gputui.state import Session
 from tests.report.test_verdict import a_run, delta
 
@@ -152,6 +153,17 @@ def test_an_engine_that_admits_no_more(running, percent, waiting, speaks):
         )
 
 
+def test_an_engine_that_was_never_read_says_why_in_the_answer():
+    """In the lines at the end of a run, beside a run and without one."""
+    gone = ServerSample(time_ns=2, url=URL, engine="", unavailable_reason="it answered 501")
+    session, run = a_run(delta(HEALTHY), gone)
+    for of_run in (run, None):
+        lines = [line for group in answer(session, of_run) for line in group]
+        assert [line.text for line in lines if line.label == "engine"] == [
+            f"{URL}: it answered 501"
+        ]
+
+
 def test_two_readings_are_too_few():
     """For a mean over time."""
     assert "kv_cache_full" not in found(
@@ -178,6 +190,9 @@ def test_tables():
     assert (ttft["latency"], ttft["mean_ns"], ttft["count"]) == ("TTFT", 150_000_000, 10)
     assert ttft["p50_ns"] == [100_000_000, 250_000_000]
     assert ttft["p99_ns"] == [2_500_000_000, None]
+    assert in_one_line(session.servers[URL]) == (
+        "vLLM, means: 7.0 running; TTFT 150 ms; 125 tokens/s out"
+    )
     assert "over 2.50 s" in LATENCIES.table(session, None).for_people()[2][0]
 
 

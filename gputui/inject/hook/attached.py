@@ -165,10 +165,10 @@ def _on() -> int:
         hook = _hook()
         ranges = _ranges(hook)
         state.handles = _hook_modules(hook, torch, ranges)
-        engine = sys.modules.get(hook.CONTINUOUS_BATCHING)
-        if engine is not None:
-            with contextlib.suppress(Exception):
-                state.handles += hook.annotate_engine(engine, ranges)
+        for name, annotate in hook.ENGINES.items():
+            if name in sys.modules:
+                with contextlib.suppress(Exception):
+                    state.handles += annotate(sys.modules[name], ranges)
         done = HOOKED
     return done
 

@@ -25,8 +25,12 @@ from typing import Any, Sequence  # noqa: UP035
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _CURES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "cures")
 _TORCH = "torch"
-# As torch_ranges calls it, which only programs with torch load.
-_CONTINUOUS_BATCHING = "transformers.generation.continuous_batching.continuous_api"
+# The keys of torch_ranges.ENGINES, which only programs with torch load.
+_ENGINES = {
+    "transformers.generation.continuous_batching.continuous_api",
+    "vllm.v1.worker.gpu_worker",
+    "sglang.srt.managers.scheduler",
+}
 # Lines of any of these programs are sampled: it once began with torch only.
 _USE_GPUS = {_TORCH, "jax", "cupy", "tensorflow", "pycuda"}
 
@@ -41,7 +45,7 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
         self._loops = set(steps.PLACES) if steps is not None else set()
         self._awaited = _USE_GPUS.union(self._loops, cures.libraries if cures is not None else ())
         if os.environ.get("GPUTUI_CAPTURE_LIBRARY"):
-            self._awaited.add(_CONTINUOUS_BATCHING)
+            self._awaited |= _ENGINES
         self._sampling = False
         self._facts: Any = None
         self._cures = cures
@@ -87,10 +91,10 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
             with contextlib.suppress(Exception):
                 if os.environ.get("GPUTUI_ANNOTATE"):
                     _beside("torch_ranges").annotate(module)
-        if name == _CONTINUOUS_BATCHING:
+        if name in _ENGINES:
             with contextlib.suppress(Exception):
                 hook = _beside("torch_ranges")
-                hook.annotate_engine(module, hook.Ranges(os.environ["GPUTUI_CAPTURE_LIBRARY"]))
+                hook.ENGINES[name](module, hook.Ranges(os.environ["GPUTUI_CAPTURE_LIBRARY"]))
         if name in self._loops:
             with contextlib.suppress(Exception):
                 if self._marks is None:

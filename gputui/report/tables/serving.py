@@ -220,6 +220,30 @@ LATENCIES: TableSpec[LatencyRow] = TableSpec(
 )  # fmt: skip
 
 
+def in_one_line(server: Server) -> str:
+    """Who waited, how long, and for what was read, or why nothing was."""
+    name = server.engine or server.url
+    if not server.readings:
+        return f"{name}: {server.reason}"
+    gauges = [
+        f"{mean.mean:.1f} {state}"
+        for state in ("running", "waiting")
+        if (mean := server.gauges.get(f"requests_{state}")) is not None and mean.mean is not None
+    ]
+    means = [
+        f"{_NAMES[key]} {units.duration(_ns(latency.mean_s))}"
+        for key, latency in server.known_latencies()
+        if key in ("ttft", "tpot", "itl")
+    ]
+    rates = [
+        f"{units.quantity(rate, 'tokens/s')} {way}"
+        for way in ("in", "out")
+        if (rate := server.rate(f"{way}put_tokens")) is not None
+    ]
+    groups = (", ".join(group) for group in (gauges, means, rates))
+    return f"{name}, means: {'; '.join(filter(None, groups))}"
+
+
 def _stages(_session: Session, run: Run) -> list[StageTime]:
     return stages_of(run)
 
