@@ -22,7 +22,7 @@ from typing import Literal
 
 from gputui.base.sanitize import clean_output, sanitize
 from gputui.base.standard_streams import let_through
-from gputui.collect.supervisor import adopt_orphans, descendants
+from gputui.collect.supervisor import MOST_WAITING, adopt_orphans, descendants
 
 # Whether a command can be started at all: known before a screen or a recording begins.
 
@@ -158,12 +158,12 @@ class LineBuffer:
 
 
 GRACE_S = 5.0
-"""How long a child may take to end after SIGTERM before SIGKILL."""
+"""How long a child may take to end after SIGTERM before SIGKILL, waiting for a core not counted."""
 
 KILL_S = 3.0
 """How long its processes may take to end after SIGKILL before they are left."""
 
-ENDING_S = GRACE_S + KILL_S + 5.0
+ENDING_S = (1 + MOST_WAITING) * GRACE_S + KILL_S + 5.0
 """Longer than any run takes to end once it is asked to: what was captured is read last."""
 
 # Of those that a message names: what the supervisor writes in one go a pipe takes whole.

@@ -190,6 +190,47 @@ def test_who_was_forked_before_its_parent_was_asked_is_asked_and_helpers_are_not
     assert (ending.exit_code, ending.killed) == (0, ())
 
 
+# Once the grace is over, the program has waited for a core all the time, and only now goes on.
+STARVES = """
+import sys
+sys.path.insert(0, {root!r})
+from gputui.collect import supervisor
+waited = iter([0.0])
+def waited_s(pid):
+    for was in waited:
+        return was
+    with open({fifo!r}, "w") as file:
+        file.write("now")
+    return 1e9
+supervisor._waited_s, supervisor.MOST_WAITING = waited_s, 10_000
+sys.exit(supervisor.main(sys.argv[1:]))
+"""
+REPORTS_LATE = """
+import signal, sys
+def asked(*_):
+    with open(sys.argv[1]) as file:
+        print(file.read(), flush=True)
+    raise SystemExit(4)
+signal.signal(signal.SIGTERM, asked)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_time_in_which_it_waits_for_a_core_is_no_part_of_the_grace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, supervisor, fifo = str(Path(__file__).parents[2]), tmp_path / "x.py", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    supervisor.write_text(STARVES.format(root=root, fifo=str(fifo)))
+    monkeypatch.setattr(child_module, "_SUPERVISOR", supervisor)
+    monkeypatch.setattr(child_module, "GRACE_S", 0.05)
+    watched = Watched(PYTHON, "-c", REPORTS_LATE, str(fifo))
+    ending = watched.run_until("ready", watched.child.stop)
+    assert (ending.exit_code, ending.killed) == (4, ())
+    assert "now" in watched.lines("stdout")
+
+
 MAIN_THREAD_ENDED = """
 import ctypes, platform, signal, threading, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

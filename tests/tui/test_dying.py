@@ -174,7 +174,7 @@ def test_textual_takes_over_from_the_first_reading(tmp_path: Path) -> None:
     note = tmp_path / "note"
     screen = Screen(note, "early")
     screen.read_until(b"\x1b[?1000h")
-    screen.read_until(b"q \x1b")
+    screen.read_until(b"quit")
     os.write(screen.master, b"q")
     screen.read_until(b"end it")  # a run goes on in this session
     os.write(screen.master, b"y\r")
