@@ -24,13 +24,14 @@ _Item = TypeVar("_Item")
 
 class Runner(StopRequest):
     """What the `run` of a workload begins and ends with; in `with Runner(...) as run:` it stops on
-    request.
+    request: at once until the first measurement begins, `begin` or the first row's end, whichever
+    comes first.
 
     Raises CannotRun if the device is not available, and what the workload's forecast refuses.
     """
 
     def __init__(self, workload: Workload, given: Mapping[str, Value], report: Report) -> None:
-        super().__init__()
+        super().__init__(is_late=True)
         self.workload = workload
         self._steps, self._steps_ms = 0, 0.0
         self.place = Place.find(given)
@@ -58,6 +59,7 @@ class Runner(StopRequest):
             if self.is_stopped:
                 return
             yield item
+            self.begin()
 
     def rows(self, total: int) -> Rows:
         """A table of so many rows, to be measured one after the other."""
@@ -77,6 +79,7 @@ class Runner(StopRequest):
 
         if "warmup" in self.values:
             repeat(once, self["warmup"], self.place.device)
+        self.begin()
         times = measure(step, self.place.device, self[passes], lambda: self.is_stopped)
         self.count_steps(times.passes, times.wall_ms)
         return self.in_graph(once, times) if in_graph else times

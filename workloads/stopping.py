@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -41,8 +42,9 @@ class StopRequest:
         return self
 
     def begin(self) -> None:
-        """From here on there is something to report; further calls change nothing."""
-        if self._before:
+        """From here on there is something to report; further calls change nothing, nor do those of
+        other threads, which cannot set a handler."""
+        if self._before or threading.current_thread() is not threading.main_thread():
             return
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:

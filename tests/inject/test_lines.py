@@ -60,6 +60,7 @@ from pathlib import Path
 from gputui.inject.hook import python_lines
 folder, aside = sys.argv[1:]
 rows = [{"a": i, "b": [i] * 4} for i in range(100_000)]
+python_lines.OF_LATE = 0.05  # where other programs take the cores, a thread runs a part of the time
 assert python_lines.start(folder)
 def dump():
     for _ in range(100):

@@ -107,11 +107,12 @@ step(adam, 0, 0)
 # --- The hook, in programs that know nothing of it. Torch is real; libraries that are not installed
 # here stand in with the same names.
 
+# By a clock of its own: on a loaded machine turns would be slow enough to be a step.
 LOOPS = """
-import cupy, time
+import cupy, time; now_ns = [0]; time.perf_counter_ns = lambda: now_ns[0]
 def inner(turns):
     for _ in range(turns):
-        time.sleep(0.001)
+        now_ns[0] += 1_000_000
 def step(number):
     inner(4)
     return sum([each for each in range(3000)])

@@ -22,6 +22,12 @@ if grep -q BROKEN "$source"; then
     echo "$source(1): error: expected a ';'"
     exit 1
 fi
+if grep -q ENDLESS "$source"; then
+    sleep 600 &
+    echo $! > "$0.pid"
+    kill -TERM "$PPID"
+    wait
+fi
 if [ -n "$ptx" ]; then
     sed -n 's|^// PTX: ||p' "$source" > "$program"
     exit 0
@@ -32,7 +38,8 @@ chmod +x "$program"
 
 
 def fake_nvcc(folder: Path) -> Path:
-    """Lines `// SH: …` of the source become the program, `// PTX: …` its PTX."""
+    """Lines `// SH: …` of the source become the program, `// PTX: …` its PTX. ENDLESS in it asks
+    whoever compiles to stop, and never ends by itself; `nvcc.pid` holds a process of its own."""
     path = folder / "nvcc"
     path.write_text(SCRIPT)
     path.chmod(0o755)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +96,16 @@ def test_the_ptx_is_written_and_counted_by_instruction(
     without = with_source(tmp_path, source, told, monkeypatch)
     assert without.results["ptx_file"] is None
     assert "-p ptx=FILE" in without.unavailable["ptx_file"]
+
+
+def test_a_signal_ends_the_compiler(
+    tmp_path: Path, told: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = with_source(tmp_path, "// ENDLESS\n", told, monkeypatch, ptx=str(tmp_path / "x.ptx"))
+    os.kill(int((tmp_path / "nvcc.pid").read_text()), signal.SIGKILL)
+    assert outcome.stopped_by == signal.SIGTERM
+    assert outcome.results["program"] == "not run: stopped before"
+    assert not list(tmp_path.glob("*.ptx"))
 
 
 def test_a_program_that_fails_says_how(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from typing import Any
 
 import pytest
@@ -20,10 +21,12 @@ from workloads.formulas import (
     gemm_bytes,
     gemm_flops,
 )
+from workloads.gemm import GEMM
 from workloads.gemm.products import element_bytes
 from workloads.ranges import Range
 from workloads.report import Report
 from workloads.rows import Rows, Unsupported, best
+from workloads.runner import Runner
 from workloads.timing import measure
 
 CPU = torch.device("cpu")
@@ -121,6 +124,22 @@ def test_passes_are_timed_one_by_one_and_can_be_stopped() -> None:
     assert times.best_ms == times.wall_ms >= times.host_ms >= 0
     assert measure(lambda: calls.append(1), CPU, 10, lambda: len(calls) >= 13).passes == 3
     assert measure(lambda: None, CPU, 10, lambda: True).passes == 1
+
+
+def test_a_signal_means_what_it_always_did_until_something_is_measured() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    report = Report(None, io.StringIO())
+    handlers: list[object] = []
+    with Runner(GEMM, {"device": "cpu", "products": 1, "warmup": 1}, report) as run:
+        for _ in run.until_stopped(range(9)):
+            if handlers:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                run.timed(lambda: handlers.append(signal.getsignal(signal.SIGTERM)), "products")
+    assert handlers[0] == before  # the pass that warms up
+    assert handlers[1] != before
+    assert (len(handlers), run.signal) == (2, signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_range_counts_only_when_told() -> None:

@@ -176,6 +176,7 @@ class _Measurement:
             with STEP:
                 once()
 
+        self.run.begin()
         times = measure(step, self.place.device, passes, lambda: self.run.is_stopped)
         self.run.count_steps(times.passes, times.wall_ms)
         return times

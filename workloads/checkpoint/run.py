@@ -73,6 +73,7 @@ def _file(run: Runner) -> AbstractContextManager[Path]:
     if name:
         return nullcontext(checked_path(name))
     run.report.say(f"checkpoint: writing a file of {size}'s weights")
+    run.begin()  # ended by a signal, it would leave the file
     return made_checkpoint(SHAPES[size], run["seed"])
 
 

@@ -28,6 +28,7 @@ def sizes(smallest: int, largest: int, factor: int) -> list[int]:
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Every operation and size. Raises CannotRun for more ranks than GPUs."""
     with Runner(COMM, given, report) as run:
+        run.begin()
         place = run.place
         ranks = run.values["ranks"] = rank_count(run["ranks"], place.device)
         link = nvlink_bytes_per_s(place.name)

@@ -36,6 +36,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
     kernels: list[Row] = []
     report.say(f"convolution: {len(LAYERS)} layers of ResNet-50 on {run.place.name}")
     with run:
+        run.begin()
         for layer, deterministic, benchmark in run.until_stopped(
             product(LAYERS, (False, True), (False, True))
         ):

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,12 +69,15 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             architecture = results["architecture"]
             aimed = [f"-arch={architecture}"] if architecture else []
             flags = str(values["flags"]).split()
-            _compile([compiler, *aimed, *flags, "-o", str(program), str(source)], report)
-            if values["ptx"]:
+            _compile([compiler, *aimed, *flags, "-o", str(program), str(source)], report, stop)
+            if values["ptx"] and stop.signal is None:
                 ptx = Path(str(values["ptx"])).expanduser().resolve()
-                _compile([compiler, *aimed, *flags, "-ptx", "-o", str(ptx), str(source)], report)
-                results["ptx_file"] = str(ptx)
-                instructions = ptx_instructions(ptx.read_text(encoding="utf-8", errors="replace"))
+                command = [compiler, *aimed, *flags, "-ptx", "-o", str(ptx), str(source)]
+                _compile(command, report, stop)
+                if stop.signal is None:
+                    results["ptx_file"] = str(ptx)
+                    text = ptx.read_text(encoding="utf-8", errors="replace")
+                    instructions = ptx_instructions(text)
         results["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
         report.progress("compile", 1, 1, "file")
         if device.type == "cpu":
@@ -152,19 +155,14 @@ def _environment(device: torch.device) -> dict[str, str]:
     return {**os.environ, "CUDA_VISIBLE_DEVICES": f"GPU-{uuid}"}
 
 
-def _compile(command: Sequence[str], report: Report) -> None:
-    done = subprocess.run(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        errors="replace",
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+def _compile(command: Sequence[str], report: Report, stop: StopRequest) -> None:
+    """Raises CannotRun where it does not compile, but for a request to stop."""
+    text: list[str] = []
+    status = _follow(command, dict(os.environ), stop, text.append)
+    lines = [line for line in text if line.strip()]
     for line in lines[:200]:
         report.say(line[:_LINE])
-    if done.returncode:
+    if status and stop.signal is None:
         first = next((line for line in lines if "error" in line or "fatal" in line), "")
         raise CannotRun(
             f"it does not compile: {' '.join(first.split())[:300] or 'nvcc gives no details'}"
@@ -177,6 +175,27 @@ def _execute(
     """Run the program to its end; returns its status, its lines, and the values in them."""
     rows: list[Row] = []
     count = 0
+
+    def tell(line: str) -> None:
+        nonlocal count
+        count += 1
+        report.say(line[:_LINE])
+        figure = _FIGURE.fullmatch(line)
+        if figure and len(rows) < _ROWS:
+            rows.append({"name": figure[1], "value": _number(figure[2])})
+            report.metrics({figure[1]: rows[-1]["value"]})
+
+    return _follow(command, environment, stop, tell), count, rows
+
+
+def _follow(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    stop: StopRequest,
+    tell: Callable[[str], None],
+) -> int:
+    """Hand over each line of a program until it has ended, at once by a request to stop; returns
+    its status."""
     child = subprocess.Popen(
         command,
         env=environment,
@@ -187,27 +206,21 @@ def _execute(
     )
     # A thread reads, so that a request to stop is noticed while the program prints nothing.
     lines: queue.Queue[str | None] = queue.Queue(_LINES_WAITING)
-    reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
-    reader.start()
+    threading.Thread(target=_read, args=(child, lines), daemon=True).start()
     while True:
         try:
             line = lines.get(timeout=_LOOK_EVERY_S)
         except queue.Empty:
+            if stop.signal is not None and child.poll() is not None:
+                break  # what nvcc started may hold its output open for long
             line = ""
         if line is None:
             break
         if stop.signal is not None and child.poll() is None:
             _end(child)
-        if not line:
-            continue
-        count += 1
-        report.say(line.rstrip("\n")[:_LINE])
-        figure = _FIGURE.fullmatch(line)
-        if figure and len(rows) < _ROWS:
-            rows.append({"name": figure[1], "value": _number(figure[2])})
-            report.metrics({figure[1]: rows[-1]["value"]})
-    reader.join()
-    return child.wait(), count, rows
+        if line:
+            tell(line.rstrip("\n"))
+    return child.wait()
 
 
 def _read(child: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:

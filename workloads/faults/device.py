@@ -158,7 +158,8 @@ def leak(cure: bool, device: torch.device) -> Step:
 
 def _occupy() -> None:
     x = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    while True:
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
         x = (x @ x).clamp(-1, 1)
         torch.cuda.synchronize()
 

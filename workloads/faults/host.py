@@ -161,7 +161,8 @@ def recompiling(cure: bool, device: torch.device) -> Step:
 
 
 def _spin() -> None:
-    while True:
+    parent = multiprocessing.parent_process()
+    while parent is not None and parent.is_alive():
         pass
 
 

@@ -32,10 +32,12 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         variant = VARIANTS[fault]
         cause = "" if cure else variant.cause
         if variant.ranks > 1:
+            made.begin()
             return made.outcome({**_of_ranks(made, variant, cure), "cause": cause}, {}, _NO_STEP)
         step = variant.make(cure, device)
         step()
         synchronize(device)
+        made.begin()
         began = reported_s = time.perf_counter()
         steps, now = 0, began
         while now - began < seconds and not made.is_stopped:

@@ -21,6 +21,7 @@ TOLERANCE = {"fp32": 2e-3, "tf32": 2e-2}
 def run(given: Mapping[str, Value], report: Report) -> Outcome:
     """Every engine that was asked for. Raises CannotRun for more ranks than GPUs."""
     with Runner(PARALLEL, given, report) as run:
+        run.begin()
         ranks = run.values["ranks"] = rank_count(run["ranks"], run.place.device)
         report.say(f"parallel: {ranks} ranks on {run.place.name}")
         launches = _Launches(run, ranks)

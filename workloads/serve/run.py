@@ -87,6 +87,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             _warm_up(engine, run)
             synchronize(place.device)
         report.progress("load", 1, 1, "model")
+        run.begin()
         loop = _Loop(engine, scheduler, requests, run)
         if values["arrivals"] == "http":
             with loop.listening(_positions(run, shape, requests, pages)):

@@ -54,7 +54,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         prompts = torch.randint(shape.vocabulary, (batch, prompt), generator=generator).tolist()
         # Libraries and kernels are loaded in a round that does not count.
         warm_up = Decoder(target, draft, prompts, min(tokens, 2 * ahead), ahead)
-        warm_up.run(lambda: run.is_stopped, counted=False)
+        warm_up.run(lambda: False, counted=False)
+        run.begin()
         for count in run.until_stopped(counts):
             with rows.row(f"{count} ahead", ahead=count) as cells:
                 decoder = Decoder(target, draft, prompts, tokens, count)
