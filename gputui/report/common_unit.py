@@ -119,11 +119,12 @@ def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
     # Marks of a workload's optimizer are made in its warm-up too, and while a graph is captured.
     if named is not None and all(_declares_step(subject) for subject in (base, other)):
         return named
-    if (marked := _marked_step(base, other)) is not None:
+    has_same_words = _operands(base) == _operands(other)
+    marked = _marked_step(base, other)
+    if marked is not None and (has_same_words or _may_be_one_program(base, other)):
         return marked
     if named is not None:
         return named
-    has_same_words = _operands(base) == _operands(other)
     if has_steps and _are_alike(base, other, before, after, has_same_words=has_same_words):
         return WorkUnit("step")
     work = _kernels_of_both(base, other, has_same_words=has_same_words)
@@ -206,6 +207,20 @@ def _marked_step(base: Subject, other: Subject) -> WorkUnit | None:
         # The same step: marks of the warm-up and of pauses are in their mean, and in no step's.
         return WorkUnit("step", site or source, is_sure=True)
     return unit._replace(scale=scale)
+
+
+def _may_be_one_program(base: Subject, other: Subject) -> bool:
+    """Whether steps of two scripts that an optimizer of the same class ends may be one step before
+    and after a cure: by their operations, or by kernels of the same size."""
+    if not have_other_operations(step_kind(base), step_kind(other)):
+        return True
+    clocks = clock_change(base, other) or 1.0
+    same = [
+        (old.percent, new.percent)
+        for _, old, new in _shared(base, other)
+        if _is_of_one_size(old, new, clocks)
+    ]
+    return any(sum(percents) >= _CARRIES_PERCENT for percents in zip(*same, strict=True))
 
 
 class _Marked(NamedTuple):

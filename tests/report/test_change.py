@@ -178,6 +178,15 @@ def test_runs_of_two_programs_are_not_compared_by_what_they_call_steps() -> None
         assert verdict_on(*map(fault, pair)).word == "NOT COMPARABLE"
 
 
+def test_an_optimizer_of_the_same_class_makes_two_scripts_no_one_program() -> None:
+    """Adam ends a step of both: of many times the operations, none of the same size."""
+    pair = []
+    for name in ("ad_ctr", "char_gru"):
+        loaded = loaded_once(f"gains/{name}.gputui.gz")
+        pair.append(Subject(name, loaded.session, loaded.run))
+    assert verdict_on(*pair).word == verdict_on(*reversed(pair)).word == "NOT COMPARABLE"
+
+
 @pytest.mark.parametrize(("name", "by"), [("sync", "items"), ("unfused", "step")])
 def test_steps_that_programs_count_themselves_are_compared(name: str, by: str) -> None:
     """Recorded on one H100, one after the other. The recognized steps are others: three operations
