@@ -387,6 +387,14 @@ def run(arguments: Sequence[str]) -> int:
         # As on a full disk.
         say(f"cannot write to standard output: {(error.strerror or str(error)).lower()}")
         return FAILED
+    except MemoryError:
+        say("there is not enough memory (a limit is shown by ulimit -v)")
+        return FAILED
+    except RuntimeError as error:
+        if "start new thread" not in str(error):  # CPython has no class for it
+            raise
+        say("no thread can be started: the limit of processes (ulimit -u) or memory is reached")
+        return FAILED
     finally:
         release()
 

@@ -54,6 +54,10 @@ def run_try(options: argparse.Namespace) -> int:
         raise UsageError("nothing to try cures on: give -- CMD ARG ..., or --list")
     if options.readonly:
         raise UsageError(f"{options.set_by['readonly']} starts nothing: nothing can be tried")
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise RefusedError("nothing was run: this folder was deleted") from None
     from gputui.collect.child import refusal
     from gputui.trial.planning import named
 

@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -586,6 +587,26 @@ def test_a_full_disk_under_stdout_is_one_line_and_status_1(
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "gputui: cannot write to standard output: no space left on device\n"
+
+
+def test_a_folder_that_was_deleted_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted = tmp_path / "deleted"
+    deleted.mkdir()
+    monkeypatch.chdir(deleted)
+    deleted.rmdir()
+    one_line(inside("try", "--", "true"), 1, "this folder was deleted")
+
+
+def test_no_room_for_a_thread_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under ulimit -u and ulimit -v."""
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    one_line(inside("--once"), 1, "no thread can be started")
 
 
 def test_a_reader_that_went_leaves_the_commands_status(tmp_path: Path) -> None:

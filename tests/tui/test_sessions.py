@@ -236,6 +236,13 @@ async def test_what_is_exported_of_the_demo_is_written_where_one_is(
         assert "Export the recording" in shown.text
         assert str(tmp_path)[-20:] in "".join(shown.text.split("\n"))
         assert str(DEMO) not in shown.text
+        await shown.press("escape")
+        deleted = tmp_path / "deleted"
+        deleted.mkdir()
+        monkeypatch.chdir(deleted)
+        deleted.rmdir()
+        await shown.press("e")
+        assert "Export the recording" in shown.text
 
 
 async def test_what_lies_elsewhere_is_neither_renamed_nor_deleted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -184,6 +185,8 @@ class ExportDialog(Dialog[ExportRequest]):
     def __init__(self, default: Path, formats: Sequence[Format], title: str) -> None:
         """`default` is the path without its suffix."""
         super().__init__()
+        with suppress(OSError):  # this folder was deleted
+            default = default.absolute()
         self._formats = formats
         self._title = title
         self._ending = formats[0].ending

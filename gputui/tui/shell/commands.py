@@ -437,7 +437,7 @@ class Commands(ReplayKeys):
             default = journal.with_name(f"{recording_name(journal)}-run{run.started.run}")
         else:
             started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
-            default = Path.cwd() / f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}"
+            default = Path(f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}")
         dialog = ExportDialog(default, formats.every(), "Export the run")
         self.app.push_screen(dialog, self._export)
 

@@ -228,7 +228,7 @@ class SessionsView(TableView):
 
         # Beside the recording; the demo's lie in the installed package, where nobody looks.
         is_demo = entry.path.parent == tour.FOLDER
-        stem = (Path.cwd() if is_demo else entry.path.parent) / recording_name(entry.path)
+        stem = (Path() if is_demo else entry.path.parent) / recording_name(entry.path)
         dialog = ExportDialog(stem, formats.every(), "Export the recording")
         self.app.push_screen(dialog, answered)
         return True
