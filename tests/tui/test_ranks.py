@@ -35,7 +35,9 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([[header(), *job_events(RANKS)]], size) as shown:
-        await shown.press("1", "6")
+        await shown.press("1")
+        assert ("Waiting for other ranks, by step" in shown.text) == (size[0] >= 100)
+        await shown.press("6")
         assert "RANK 5 IS LATE" in shown.text
         assert "7 ranks wait 40.0 ms of each 82.0 ms step for rank 5." in shown.text
         rows = [line.split() for line in shown.lines if line.split()[:1] == ["5"]]

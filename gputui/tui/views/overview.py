@@ -12,12 +12,14 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import PhaseRow, in_main_step, main_step, phase_rows
 from gputui.report.scope import step_meaning
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.energy import RunEnergy, run_energy
+from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
 from gputui.store.library import LibraryEntry
 from gputui.tui import tour
@@ -25,6 +27,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
 from gputui.tui.threads import Threads
 from gputui.tui.views.hosts import short_hosts
+from gputui.tui.views.ranks import waits
 from gputui.tui.views.serving import engine_rows
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
@@ -172,6 +175,8 @@ class Read:
     """Where phases and kernels are from."""
     main: PhaseRow | None
     """The step that the program's own ranges name."""
+    ranks: Sequence[RankTime]
+    """Those of a job of several that can be compared."""
     inside: str
     """Where the cause is that leads, where no line is known."""
 
@@ -217,6 +222,8 @@ def fill(
     if read.steps:
         show_phases = partial(short.phases, read.steps, chosen=chosen, running=run.is_active)
         makes.append((show_phases, 12))
+    if read.ranks:
+        makes.append((partial(waits, read.ranks), min(8, len(read.ranks))))
     if read.kernels:
         makes.append((partial(short.kernels, read.kernels, chosen=chosen), 13))
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
@@ -479,6 +486,9 @@ class OverviewView(View):
             tree = found.tree if found is not None else self.model.analysis(scoped).tree
             of_tables = self.model.analysis(tables.run, tables.session)
             phases = phase_rows(tables.run)
+            whole = session.run or run
+            several = len(whole.processes) > 1
+            ranks = ranks_side_by_side(self.model.analysis(whole)) if several else []
             self._read = Read(
                 self.model.revision,
                 found,
@@ -490,6 +500,7 @@ class OverviewView(View):
                 step_meaning(run, tree) if tree is not None else "",
                 tables,
                 main_step(run, phases),
+                ranks if len(ranks) > 1 and ranks[0].late is not None else (),
                 longest_inside(session, run, found.findings[0])
                 if found is not None and found.findings else "",
             )  # fmt: skip

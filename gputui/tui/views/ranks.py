@@ -28,6 +28,7 @@ from gputui.tui.widgets.canvas import (
 )
 from gputui.tui.widgets.causes import amount, hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
+from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
 from gputui.tui.widgets.view import Details, Notice, View
 
@@ -210,6 +211,40 @@ def _is_alike(one: RankTime, other: RankTime) -> bool:
     return all(abs((a or 0.0) - (b or 0.0)) <= ALIKE for a, b in pairs)
 
 
+def waits(ranks: Sequence[RankTime], height: int, width: int) -> Panel:
+    """How long each rank waited for others, over the steps: the late one is the light row. Where
+    there are more ranks than rows several share one, which shows the longest wait."""
+    columns = max(2, width - HEAT_LABEL - HEAT_FIGURE)
+    late = late_over_steps(ranks, columns)
+    shown = sorted((one for one in ranks if (one.process, one.device) in late),
+                   key=lambda one: one.rank)  # fmt: skip
+    title = "Waiting for other ranks, by step"
+    if height < 2 or not shown:
+        return Panel(title, [], view="ranks")
+    latest = [max(values) for values in zip(*late.values(), strict=True)]
+    each = -(-len(shown) // height)
+    groups = [shown[first : first + each] for first in range(0, len(shown), each)]
+    waited = [
+        [most - min(late[one.process, one.device or 0][step] for one in group)
+         for step, most in enumerate(latest)]
+        for group in groups
+    ]  # fmt: skip
+    highest = max(map(max, waited)) or 1.0
+    rows: list[Row] = []
+    for group, values in zip(groups, waited, strict=True):
+        line = [values[x * len(values) // columns] / highest for x in range(columns)]
+        ink = "".join(HEAT[min(len(HEAT) - 1, round(part * (len(HEAT) - 1)))] for part in line)
+        last = f"–{group[-1].rank}" if len(group) > 1 else ""
+        rows.append(
+            (
+                (f" rank {group[0].rank}{last}".ljust(HEAT_LABEL), "dim"),
+                (ink, "cause-rank"),
+                (duration(sum(values) / len(values)).rjust(HEAT_FIGURE), "value"),
+            )
+        )
+    return Panel(title, rows, f"to {duration(highest)} {HEAT[1:]}, newest right", view="ranks")
+
+
 class RanksView(View):
     """The ranks of the run: all of them, whichever the other views are of."""
 
@@ -236,15 +271,16 @@ class RanksView(View):
         if any(one.late is not None for one in ranks):
             note = f"the latest first, {note}"
         if height >= _TALL:
-            rows += self._heat(ranks, width, min(len(ranks) + 2, height // 3))
+            heat = waits(ranks, min(len(ranks), height // 3 - 2), width)
+            rows += [heading(heat.title, width, heat.note), *heat.rows, ()] if heat.rows else []
         rows.append(heading(f"Ranks  {len(ranks)}", width, note))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
         window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
         rows += self._table(width, window, len(rows))
         if height < _TALL:
-            heat = self._heat(ranks, width, height - len(rows) - 1)
-            rows += [(), *heat[:-1]] if heat else []
+            heat = waits(ranks, height - len(rows) - 3, width)
+            rows += [(), heading(heat.title, width, heat.note), *heat.rows] if heat.rows else []
         rows += self._bars(width, height - len(rows) - 1)
         return (rows + self._timeline(width, height - len(rows) - 1))[:height]
 
@@ -344,39 +380,6 @@ class RanksView(View):
                 row = chosen_row(row, width)
             rows.append(row)
         return rows
-
-    def _heat(self, ranks: list[RankTime], width: int, height: int) -> list[Row]:
-        """How long each rank waited for others, over the steps: the late one is the light row.
-        Where there are more ranks than rows several share one, which shows the longest wait."""
-        late = late_over_steps(ranks, max(2, width - HEAT_LABEL - HEAT_FIGURE))
-        shown = sorted((one for one in ranks if (one.process, one.device) in late),
-                       key=lambda one: one.rank)  # fmt: skip
-        if height < 4 or not shown:
-            return []
-        latest = [max(values) for values in zip(*late.values(), strict=True)]
-        each = -(-len(shown) // (height - 2))
-        groups = [shown[first : first + each] for first in range(0, len(shown), each)]
-        waits = [
-            [most - min(late[one.process, one.device or 0][step] for one in group)
-             for step, most in enumerate(latest)]
-            for group in groups
-        ]  # fmt: skip
-        highest = max(map(max, waits)) or 1.0
-        columns = max(2, width - HEAT_LABEL - HEAT_FIGURE)
-        note = f"to {duration(highest)} {HEAT[1:]}, newest right"
-        rows: list[Row] = [heading("Waiting for other ranks, by step", width, note)]
-        for group, values in zip(groups, waits, strict=True):
-            line = [values[x * len(values) // columns] / highest for x in range(columns)]
-            ink = "".join(HEAT[min(len(HEAT) - 1, round(part * (len(HEAT) - 1)))] for part in line)
-            last = f"–{group[-1].rank}" if len(group) > 1 else ""
-            rows.append(
-                (
-                    (f" rank {group[0].rank}{last}".ljust(HEAT_LABEL), "dim"),
-                    (ink, "cause-rank"),
-                    (duration(sum(values) / len(values)).rjust(HEAT_FIGURE), "value"),
-                )
-            )
-        return [*rows, ()]
 
     def _timeline(self, width: int, height: int) -> list[Row]:
         """A step of each rank, on one time axis."""
