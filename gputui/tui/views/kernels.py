@@ -189,7 +189,11 @@ class KernelsView(TableView):
             return []
         title = cut_middle(name, width - 40)
         rows = [heading(title, width, "Enter: more, y: copy the name")]
-        rows += wrap(name, width - 2, "text", "  ")[:_NAME_LINES] if title != name else []
+        rows += (
+            wrap(name.removeprefix("void "), width - 2, "text", "  ")[:_NAME_LINES]
+            if title != name
+            else []
+        )
         return [(), *(rows + self._launches(tables, name)[1:])[:height]]
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:

@@ -258,11 +258,12 @@ _WRAPPERS = re.compile(
 )
 """What PyTorch puts around the name of an operation: the middle of `direct_copy_kernel_cuda`
 remains where the whole would be cut."""
-_GENERIC = re.compile(
-    r"TensorIteratorBase|lambda|gpu_kernel_impl|[AB]?UnaryFunctor|BinaryFunctor|LoadWithCast"
-    r"|StoreWithCast|TrivialOffsetCalculator|ScalarType|func_wrapper_t|\d+"
+_SAYS_NOTHING = re.compile(
+    r"TensorIterator|lambda|gpu_kernel_impl|[AB]?UnaryFunctor|BinaryFunctor|LoadWithCast"
+    r"|StoreWithCast|TrivialOffsetCalculator|ScalarType|func_wrapper_t"
 )
-"""Words that tell two kernels apart without saying what either does: the last to be shown."""
+"""Words that tell two kernels apart without saying what either does: where there are others they
+are not shown."""
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -303,8 +304,9 @@ def short_names(names: Sequence[str], width: int) -> list[str]:
         own = [part for part in dict.fromkeys(_PARTS.findall(name)) if part not in _PLAIN]
         apart = sorted(
             (part for part in own if seen_in[part] < many),
-            key=lambda part: (_GENERIC.match(part) is not None, seen_in[part]),
+            key=lambda part: (part.isdecimal(), seen_in[part]),
         )
+        apart = [part for part in apart if not _SAYS_NOTHING.match(part)] or apart
         words = [*dict.fromkeys(_WRAPPERS.sub("", part) or part for part in apart)][:_MOST_PARTS]
         room = max(10, width * 2 // 3)
         while len(words) > 1 and cell_len(" ".join(words)) + 3 > room:

@@ -70,7 +70,7 @@ _LABEL_SECONDS = (
     *(5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600),
     12 * 3600,
 )
-_NARROWEST_EXTREMES = 26
+_NARROWEST_MAXIMUM = 12
 _LEAST_NAME = 4
 """Shorter phase names are useless."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -375,13 +375,13 @@ def _title(
     )
     row: Row = ((f"{name}  ", "label"), (value_text, chart.value_role))
     left = width - cell_len(name) - cell_len(value_text) - 4
-    if columns and left >= _NARROWEST_EXTREMES:
+    if columns and left >= _NARROWEST_MAXIMUM:
         known = chart.series.extremes(axis.start_ns(count), axis.column_ns)
         if known is not None:
             low, mean, high = map(chart.format, known)
-            text = f"min {low}  mean {mean}  max {high}"
-            if cell_len(text) <= left:
-                row = (*row, (f"  {text}", "dim"))
+            texts = (f"min {low}  mean {mean}  max {high}", f"max {high}")
+            fitting = [text for text in texts if cell_len(text) <= left]
+            row = (*row, *[(f"  {text}", "dim") for text in fitting[:1]])
     return row
 
 
