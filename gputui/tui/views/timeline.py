@@ -21,10 +21,12 @@ from gputui.model.units import count, duration, percent, size
 from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, open_kept, open_lanes
 from gputui.report.phases import main_step, phase_rows
 from gputui.report.scope import what_it_is
+from gputui.report.statistics import kernel_rows
 from gputui.state import Run
 from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
+from gputui.tui.widgets import run_panels
 from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, short_names, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.lanes import (
@@ -53,6 +55,7 @@ _SHORT = 60
 """Cells of the names of kernels in boxes, which have at most so much of them."""
 _MOST_NAMES = 1_000
 """Names of kernels that are told apart."""
+_LEAST_KERNELS = 4
 _LEAST_NS = 1_000
 """The shortest window."""
 
@@ -294,6 +297,8 @@ class TimelineView(DraggedView):
             whole = replace(window, low_ns=begin, high_ns=end)
             room = height - len(about) - len(rows) - len(table)
             table += whole.table(width, room, "In the whole step")
+        if not table and (room := height - len(about) - len(rows) - 2) >= _LEAST_KERNELS:
+            rows += self._of_run(run, width, room, len(rows))
         for row, name in table:
             if name:
                 act = partial(self._to_longest, name)
@@ -301,6 +306,19 @@ class TimelineView(DraggedView):
             rows.append(row)
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]
+
+    def _of_run(self, run: Run, width: int, height: int, y: int) -> list[Row]:
+        """Kernels of the whole run, where what is shown holds no single ones."""
+        kernels = kernel_rows(self.model.session, run)
+        if not kernels:
+            return []
+        panel = run_panels.kernels(kernels, height, None, width)
+        title = heading(f"{panel.title}, the whole run", width, f"{len(panel.rows)} of {panel.of}")
+        rows: list[Row] = [(), title, *panel.rows]
+        leads = {row: Lead("kernels", one.name)
+                 for row, one in zip(panel.rows, kernels, strict=False)}  # fmt: skip
+        self.link(rows, leads, y, 0, width)
+        return rows
 
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
@@ -357,7 +375,7 @@ class TimelineView(DraggedView):
         is_seen = any(text.strip() for text, _ in busy.spans)
         drawn = [
             *([busy._replace(label=label)] if is_seen else []),
-            *([idle] if any(text.strip() for text, _ in idle.spans) else []),
+            *([idle] if self._step and any(text.strip() for text, _ in idle.spans) else []),
             LaneLine("" if is_seen else label, [(fit(mark, cells), "key")]),
             LaneLine("", [(window.axis(self._measured), "dim")]),
         ]
