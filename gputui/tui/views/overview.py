@@ -546,7 +546,7 @@ class OverviewView(View):
         if read.main is None or not ranked or not ranked[0].share_percent:
             return []
         first, *others = ranked
-        text = f"{first.name} takes {percent(first.share_percent)} of a {read.main.name}: "
+        text = f"{first.name} takes {percent(first.share_percent)} of each {read.main.name}: "
         text += f"{duration(first.per_step_ns)} of {duration(read.main.cpu.average)}"
         more = [f"{row.name} {percent(row.share_percent)}" for row in others if row.share_percent]
         text += f"; then {', '.join(more)}." if more else "."

@@ -11,7 +11,7 @@ from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencie
 from gputui.state import Session
 from gputui.state.readings import Server
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, clip, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import declared, table_rows
 from gputui.tui.widgets.view import Details, Lead, View
@@ -108,9 +108,10 @@ def engine_rows(session: Session, width: int) -> list[Row]:
             for name, latency in server.known_latencies()
             if name in _SHORT and latency.mean_s is not None
         ]
-        spans = [((f"{name} ", "dim"), (value, "value")) for name, value in
-                 (*_now(server)[:2], *means[:2], *_now(server)[2:])]  # fmt: skip
-        rows.append(clip(((f" {server.engine}  ", "label"), *flow(spans, 1000, 2)[0]), width))
+        figures = [*_now(server)[:2], *means[:2], *_now(server)[2:]]
+        spans = [((f"{name} ", "dim"), (value, "value")) for name, value in figures]
+        room = width - len(server.engine) - 4
+        rows.append(((f" {server.engine}  ", "label"), *next(iter(flow(spans, room, 1)), ())))
     return rows[:2]
 
 
