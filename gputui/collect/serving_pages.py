@@ -156,6 +156,9 @@ MOST_LINES = 20_000
 """The most samples of known names on one page; a page of vLLM with eight ranks has about 4,000 in
 all."""
 
+_UNANSWERED = {"abort", "error"}
+"""Reasons for which a request ended that vLLM counts among its successes."""
+
 _SHARING = {"tp_rank", "pp_rank", "moe_ep_rank"}
 """Labels of ranks that compute the same requests: SGLang's each count all of them
 (--enable-metrics-for-all-schedulers, and each stage of a pipeline). Its gauges also have a series
@@ -282,7 +285,11 @@ class _Samples:
 
     def _apart(self, name: str, *, is_gauge: bool) -> list[float]:
         """Its series that count different requests."""
-        samples = self._values.get(name, [])
+        samples = [
+            sample
+            for sample in self._values.get(name, ())
+            if sample[0].get("finished_reason") not in _UNANSWERED
+        ]
         if is_gauge and any(labels.get("priority") == "" for labels, _ in samples):
             samples = [sample for sample in samples if sample[0].get("priority") == ""]
         apart: dict[frozenset[tuple[str, str]], float] = {}

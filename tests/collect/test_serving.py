@@ -175,6 +175,18 @@ def test_ranks_that_share_requests_and_priorities_count_once():
     assert page.counters == {"preemptions": 20}  # those of no priority are others
 
 
+def test_a_request_that_its_client_gave_up_is_not_completed():
+    """vLLM counts it among its successes, with the reason as a label."""
+    reasons = {"stop": 3, "length": 4, "abort": 50, "error": 9}
+    text = "".join(
+        f'vllm:request_success_total{{finished_reason="{reason}"}} {count}\n'
+        for reason, count in reasons.items()
+    )
+    page = read_page(text)
+    assert page is not None
+    assert page.counters == {"requests_completed": 7}
+
+
 def test_newer_sglang_writes_underscores():
     """`sglang_` for `sglang:`."""
     assert read_page(page_of("sglang").replace("sglang:", "sglang_")) == read_page(
