@@ -167,3 +167,65 @@ Ids(masks).to("cuda")
         lines.setdefault(row[2], []).append((row[1], int(row[4])))
     padded = 8 * 64 - sum(range(10, 18))
     assert [*lines.values()] == 2 * [[("tokens.all", 8 * 64), ("tokens.padding", padded)]]
+
+
+LAYERS = """
+import os, sys, time, types
+from pathlib import Path
+import torch
+class Tensor(torch.Tensor):
+    _version = 0
+    def numel(self): return 4_000_000
+class Module:
+    def __init__(self): self.weight = Tensor(); self.weight.shape = (3, 4)
+    def parameters(self): return iter([self.weight])
+    def _call_impl(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
+class Linear(Module):
+    def forward(self, given): return Tensor()
+class Block(Module):
+    def __init__(self): super().__init__(); self.keys, self.out = Linear(), Linear()
+    def forward(self, given, memory):
+        self.keys._call_impl(memory)
+        return self.out._call_impl(given)
+convolutions = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)))
+torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear, modules=convolutions)
+torch.is_grad_enabled = lambda: False
+block, memory = Block(), Tensor()
+[file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+def known(): return {known}
+turn = 0
+while not known():
+    turn += 1
+    if {renewed} and turn % 20 == 0: memory = Tensor()
+    if {written}: memory._version += 1
+    block._call_impl({given}, memory)
+    time.sleep(0.0001)
+"""
+
+
+@needs_monitoring
+@pytest.mark.parametrize(
+    ("given", "renewed", "is_written", "is_found"),
+    [
+        ("Tensor()", True, False, True),
+        ("Tensor()", True, True, False),
+        ("Tensor()", False, False, False),  # one for the whole run: a constant
+    ],
+)
+def test_layers_that_are_given_the_same_again_are_told_with_their_line(
+    tmp_path: Path, given: str, renewed: bool, is_written: bool, is_found: bool
+) -> None:
+    known = (
+        '"layers.repeated" in file.read_text()'
+        if is_found
+        else 'sum(row.startswith("s ") for row in file.read_text().splitlines()) >= 25'
+    )
+    program = LAYERS.format(known=known, renewed=renewed, written=is_written, given=given)
+    facts, _ = written(tmp_path, program)
+    sums = {call: size for (call, *_), (_, size) in added(facts).items()}
+    assert ("layers.repeated" in sums) is is_found
+    if is_found:
+        [line] = {line for call, line, _ in added(facts) if call == "layers.repeated"}
+        assert program.splitlines()[int(line) - 1].strip() == "self.keys._call_impl(memory)"
+        assert 0.4 < sums["layers.repeated"] / sums["layers.all"] < 0.5

@@ -219,6 +219,29 @@ def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
     assert finding.evidence == ("They are copied at t.py:7 train",)
 
 
+@pytest.mark.parametrize(("again", "matmul"), [(600, 0.9), (100, 0.9), (600, 0.1)])
+def test_layers_that_compute_the_same_again_are_found_with_their_line(
+    again: int, matmul: float
+) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="attend")
+    steps = replace(
+        delta({Leaf.MATMUL: matmul, Leaf.OTHER: 0.97 - matmul, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(
+            LineCalls(3, "layers.all", 1, 1000, ""),
+            LineCalls(3, "layers.repeated", 1, again, ""),
+        ),
+    )
+    outcome = concluded(line, steps)
+    if again < 150 or matmul < 0.5:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "repeated_layers"
+    assert finding.sentence.startswith("60 % of what layers compute is of the very tensors")
+    assert finding.evidence == ("They are called at t.py:7 attend",)
+    assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.6 * 0.97))
+
+
 @pytest.mark.parametrize(("unused_mib", "is_found"), [(300, True), (10, False)])
 def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     unused_mib: int, is_found: bool

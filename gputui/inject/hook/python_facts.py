@@ -7,6 +7,9 @@ LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`; of texts that are copie
 how many tokens of one batch since then are padding, as BYTES of `tokens.all` and `tokens.padding`.
 LINE is 0 where it is not known.
 
+Of layers that are given the very tensors again that they had before (Repeats), how much of what all
+layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`.
+
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
 is wrapped, and its compiler sees the program as it is: from torch 2.9 on it skips such callbacks by
@@ -24,6 +27,7 @@ import os
 import re
 import sys
 import time
+import weakref
 from typing import Any, Callable  # noqa: UP035
 
 MOST_SITES = 2000
@@ -77,6 +81,7 @@ class Facts:
         self._tensor: Any = None
         self._tokens: dict[tuple[Any, int], list[int]] = {}
         """By line: tokens that were looked at as they are copied, and how many are padding."""
+        self._repeats: Repeats | None = None
 
     def watch_collections(self) -> None:
         """Have the interpreter say when it collects garbage."""
@@ -166,6 +171,7 @@ class Facts:
                     monitoring.set_local_events(tool, code, events.CALL)
             return off
 
+        self._repeats = Repeats(tool, self._program_frame)
         monitoring.register_callback(tool, events.CALL, called)
         monitoring.register_callback(tool, events.PY_START, started)
         monitoring.set_events(tool, events.PY_START)
@@ -213,6 +219,186 @@ class Facts:
             if tokens:
                 write(f"c tokens.all {number(*where)} 1 {tokens} -\n")
                 write(f"c tokens.padding {number(*where)} 1 {padding} -\n")
+        if self._repeats is not None:
+            self._repeats.look()
+            for where, whole, again in self._repeats.take():
+                write(f"c layers.all {number(*where)} 1 {whole} -\n")
+                write(f"c layers.repeated {number(*where)} 1 {again} -\n")
+
+
+WINDOWS = 40
+EARLY_WINDOWS, EARLY_S, LATE_S, LONGEST_S = 8, 1.0, 10.0, 3.0
+MOST_RETURNS = 500
+"""Calls of layers that are looked at in a window, 10 µs or so each: 5 ms of the program's time,
+once a second at first and every ten seconds later."""
+MOST_LAYERS, MOST_LINES = 4000, 16
+ALL_AGAIN = 0.9
+"""Part of the calls of layers that no other calls which are given the same again from which a
+program is a benchmark of one input."""
+_SIMPLE = (int, float, bool, str, type(None))
+
+
+class Repeats:
+    """What layers of torch compute again: calls, without gradients, with the tensors that the same
+    layer was given the time before, unchanged, of tensors that are others after a while.
+
+    From time to time the returns of some calls of modules are looked at, wherever the program
+    is: the interpreter reports them, nothing of torch is wrapped. Tensors are held weakly.
+    """
+
+    def __init__(self, tool: int, program_frame: Callable[[Any], Any]) -> None:
+        self._tool, self._program_frame = tool, program_frame
+        self._monitoring: Any = getattr(sys, "monitoring")  # noqa: B009
+        self._torch: Any = None
+        self._code: Any = None
+        self._windows = self._left = 0
+        self._next_s = time.monotonic() + EARLY_S
+        self._over_s = 0.0
+        self._given: dict[int, tuple[Any, ...]] = {}
+        """By the number of a layer: itself, weakly, what it was given last, whether twice, in which
+        window, and its first parameter, weakly."""
+        self._inside: dict[int, list[int]] = {}
+        """By the number of the frame of a call: what the calls in it compute, and what again."""
+        self._outer = [0, 0]
+        self._whole = 0
+        self._again: dict[tuple[Any, int], int] = {}
+        self._renewed: set[tuple[Any, int]] = set()
+
+    def look(self) -> None:
+        """Begin or end a window, as it is time."""
+        now_s = time.monotonic()
+        events = self._monitoring.events
+        if self._left > 0:
+            if now_s >= self._over_s:
+                self._end()
+            return
+        if now_s < self._next_s or self._windows >= WINDOWS:
+            return
+        self._torch = sys.modules.get("torch")
+        call = getattr(getattr(self._torch, "nn", None), "Module", None)
+        self._code = getattr(getattr(call, "_call_impl", None), "__code__", None)
+        if self._code is None:
+            return
+        self._windows += 1
+        self._next_s = now_s + (EARLY_S if self._windows < EARLY_WINDOWS else LATE_S)
+        self._over_s, self._left = now_s + LONGEST_S, MOST_RETURNS
+        self._inside.clear()
+        self._monitoring.register_callback(self._tool, events.PY_RETURN, self._returned)
+        self._monitoring.set_local_events(self._tool, self._code, events.PY_RETURN)
+
+    def _end(self) -> None:
+        self._left = 0
+        self._monitoring.set_local_events(self._tool, self._code, 0)
+
+    def _returned(self, code: Any, _offset: int, made: Any) -> Any:
+        if code is not self._code or self._left <= 0:
+            return
+        self._left -= 1
+        try:
+            if self._left == 0:
+                self._end()
+            elif not self._torch.is_grad_enabled():
+                self._see(sys._getframe(1), made)
+        except Exception:
+            return  # the program goes on without
+
+    def _see(self, frame: Any, made: Any) -> None:
+        names = frame.f_locals
+        layer = names["self"]
+        whole, again = self._inside.pop(id(frame), (0, 0))
+        nn = self._torch.nn
+        if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
+            weight = layer.weight
+            whole += 2 * made.numel() * weight.numel() // max(1, weight.shape[0])
+        around, caller = frame.f_back, None
+        while around is not None:
+            if around.f_code is self._code:
+                caller = around
+                break
+            around = around.f_back
+        is_again, renews = self._compare(layer, names.get("args", ()), names.get("kwargs", {}))
+        if (is_again or renews) and whole:
+            own = self._program_frame(frame.f_back)
+            where = (own.f_code, own.f_lineno) if own is not None else None
+            if where is not None and renews:
+                self._renewed.add(where)
+            if where is not None and is_again and len(self._again) < MOST_SITES:
+                self._again[where] = self._again.get(where, 0) + whole - again
+                again = whole
+        if caller is not None:
+            sums = self._inside.setdefault(id(caller), [0, 0])
+            sums[0] += whole
+            sums[1] += again
+            return
+        self._whole += whole
+        self._outer[0] += 1
+        self._outer[1] += is_again
+
+    def _compare(self, layer: Any, args: Any, kwargs: Any) -> tuple[bool, bool]:
+        """Whether a layer is given what it was given the time before; and whether it is given
+        something else now, after it was given one thing several times."""
+        given: list[Any] = []
+        for each in (*args, *kwargs.values()):
+            if isinstance(each, self._torch.Tensor):
+                given += [weakref.ref(each), _version(each)]
+            elif isinstance(each, _SIMPLE):
+                given.append(each)
+            else:
+                given = []
+                break
+        key = id(layer)
+        nothing: tuple[Any, ...] = (None, None, False, 0, None)
+        known, before, was_again, window, first = self._given.pop(key, nothing)
+        if not given or len(self._given) >= MOST_LAYERS:
+            return False, False
+        is_known = known is not None and known() is layer
+        if not is_known:
+            first = next(iter(layer.parameters()), None)
+            first = weakref.ref(first) if first is not None else None
+        given.append(_version(first()) if first is not None else 0)
+        is_same = is_known and _are_same(before, given)
+        # What it was given between two windows is not known.
+        is_again = is_same and window == self._windows
+        several = is_again or (is_same and was_again)
+        self._given[key] = weakref.ref(layer), given, several, self._windows, first
+        return is_again, was_again and not is_same
+
+    def take(self) -> list[tuple[tuple[Any, int], int, int]]:
+        """The lines that repeat, how much all layers compute, and how much each line again, in
+        MFLOP, since it was asked last; none while a window is open."""
+        if self._left > 0 or not self._renewed or not self._whole:
+            return []
+        whole, self._whole = self._whole, 0
+        again, self._again = self._again, {}
+        (calls, same), self._outer = self._outer, [0, 0]
+        if same >= ALL_AGAIN * calls:
+            return []
+        return [
+            (where, whole // 1_000_000, again.get(where, 0) // 1_000_000)
+            for where in sorted(self._renewed, key=lambda where: -again.get(where, 0))[:MOST_LINES]
+        ]
+
+
+def _are_same(before: Any, now: list[Any]) -> bool:
+    if before is None or len(before) != len(now):
+        return False
+    for old, new in zip(before, now, strict=True):
+        if type(old) is not type(new):
+            return False
+        if isinstance(new, weakref.ref):
+            if old() is None or old() is not new():
+                return False
+        elif old != new:
+            return False
+    return True
+
+
+def _version(tensor: Any) -> int:
+    """How often a tensor was written to; 0 of what torch does not count, as in inference mode."""
+    try:
+        return int(tensor._version)
+    except Exception:
+        return 0
 
 
 def _padding(texts: Any) -> tuple[int, int]:

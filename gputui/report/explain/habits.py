@@ -523,6 +523,54 @@ def padding(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# Layers that compute the same again.
+
+COMPUTED_AGAIN = 0.15
+"""Part of what layers compute from which computing it again is a finding."""
+
+KEEP = (
+    "compute it once for each of its inputs and keep it: the keys and values of cross-attention "
+    "before the loop over tokens, an encoder's output before the loop over steps"
+)
+
+
+def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
+    """Layers that are given the very tensors again, unchanged, that they were given before."""
+    tree, run = analysis.tree, analysis.run
+    lines = called_lines(run, ("layers.repeated",))
+    whole = {line.where: line.tensor_bytes for line in called_lines(run, ("layers.all",))}
+    if tree is None or not lines or not whole.get(lines[0].where):
+        return
+    part = min(1.0, lines[0].tensor_bytes / whole[lines[0].where])
+    products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
+    if part < COMPUTED_AGAIN or part * products < COMPUTED_AGAIN / 2:
+        return
+    place = lines[0].where
+    # What lies around the products goes with them, as far as it is of these layers.
+    least, most = 0.7 * part * products, part * tree.kernels_share
+    yield Finding(
+        cause="repeated_layers",
+        view="kernels",
+        word="layers compute the same again",
+        sentence=(
+            f"{100 * part:.0f} % of what layers compute is of the very tensors that the same layer "
+            "had had before, unchanged."
+        ),
+        advice=KEEP,
+        value=100 * part,
+        threshold=100 * COMPUTED_AGAIN,
+        source="calls of torch's modules without gradients, some hundred at a time",
+        recoverable=(least + most) / 2,
+        gains=gain_of(least, most),
+        evidence=(f"They are called at {place}",),
+        place=place,
+        leads=True,
+    )
+
+
+_OF_LAYERS = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED)
+
+
 # A function that torch.compile gave up.
 
 _GAVE_UP = re.compile(r"torch\._dynamo hit config\.\w+ \((\d{1,6})\)")
@@ -576,6 +624,7 @@ RULES = (
     RunRule(15, unused_gradients),
     RunRule(15, compiler_gave_up),
     RunRule(15, padding),
+    RunRule(15, repeated_layers),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),

@@ -284,7 +284,7 @@ class _Every:
     """A set that every call is in, but no fact that is written as one is (`gradients.unused`)."""
 
     def __contains__(self, call: object) -> bool:
-        return not str(call).startswith(("gradients.", "tokens."))
+        return not str(call).startswith(("gradients.", "layers.", "tokens."))
 
 
 def call_rows(run: Run) -> list[CalledLine]:
