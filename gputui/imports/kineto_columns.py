@@ -373,7 +373,8 @@ class _Run:
             at_hand = self._load(1)
             end = int(np.searchsorted(at_hand["start"].astype(np.int64), until, side="right"))
             parts.append(at_hand[:end])
-            self._at_hand = at_hand[end:]
+            # Not a view of the rows that were read: one for each run of 10 million were 60 MB.
+            self._at_hand = at_hand[end:] if end < len(at_hand) else np.empty(0, at_hand.dtype)
             if end < len(at_hand) or self._loaded == self._count:
                 break
         left = self._at_hand

@@ -1,17 +1,17 @@
-"""What reading another tool's file costs: user time and peak memory, beside the tools that do the
-same where they are installed.
+"""What reading a large file costs: user time and peak memory, beside the tools that do the same
+where they are installed.
 
-    python tests/bench/bench_imports.py make FOLDER [--report FILE.sqlite]
+    python tests/bench/bench_imports.py make FOLDER [--report FILE.sqlite] [--traced REC.gputui]
     python tests/bench/bench_imports.py run FOLDER [--rounds 3] [--gputui OTHER/bin/gputui]
         [--nsys NSYS] [--hta VENV/bin/python]
 
 `make` writes reports: with `--report`, a report of `nsys export --type sqlite` repeated 60, 600 and
 2,000 times in time; `ranges-N.sqlite`, a training run of two processes that is rich in NVTX
 ranges, of about 0.9 and 9 million rows; `chrome-N.json`, a trace of torch.profiler of about 1 and
-10 million events. `run` reads each in alternating rounds with this gputui, with another one, with
-`nsys stats` and with HTA, whose Python may be another one's, and prints the user and system time,
-which other load disturbs least, and the ratio to what this gputui takes; it says which of them it
-did not find.
+10 million events; with `--traced`, a recording of gputui whose trace is repeated 10 and 40 times in
+time. `run` reads each in alternating rounds with this gputui, with another one, with `nsys stats`
+and with HTA, whose Python may be another one's, and prints the user and system time, which other
+load disturbs least, and the ratio to what this gputui takes; it says which of them it did not find.
 """
 
 from __future__ import annotations
@@ -23,13 +23,19 @@ import shutil
 import sqlite3
 import statistics
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+
+from gputui.store import trace_path
+from gputui.store.trace import TraceReader, TraceWriter
 
 REPETITIONS = (60, 600, 2000)
 RICH_STEPS = {"ranges-1": 350, "ranges-10": 3500}
 CHROME_STEPS = {"chrome-1": 700, "chrome-10": 7000}
+TRACE_REPETITIONS = (10, 40)
 
 TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": "start end deviceId contextId streamId correlationId globalPid "
@@ -212,9 +218,34 @@ def repeat_report(report: Path, path: Path, times: int) -> None:
     connection.close()
 
 
-def make(folder: Path, report: Path | None) -> None:
+def repeat_trace(recording: Path, path: Path, times: int) -> None:
+    """A recording whose trace has the same records that many times, one after the other."""
+    trace = TraceReader(trace_path(recording))
+    parts = list(trace.portions())
+    length = max(int(part["end"].max()) for part in parts) - min(
+        int(part["start"].min()) for part in parts
+    )
+    launches = max(int(part["correlation"].max()) for part in parts) + 1
+    shutil.copyfile(recording, path)
+    with closing(TraceWriter(trace_path(path), 4 << 30)) as writer:
+        for name in list(trace.call_names.values())[:-1]:  # the last is of those without one
+            writer.name(name)
+        for number in range(times):
+            for part in parts:
+                later = part.copy()
+                later["start"] += number * length
+                later["end"] += number * length
+                later["correlation"] += number * launches
+                writer.append(later)
+
+
+def make(folder: Path, report: Path | None, traced: Path | None) -> None:
     """Write every file that is not there yet."""
     folder.mkdir(parents=True, exist_ok=True)
+    for times in TRACE_REPETITIONS if traced else ():
+        path = folder / f"traced-{times}.gputui"
+        if traced and not path.exists():
+            repeat_trace(traced, path, times)
     for times in REPETITIONS if report else ():
         path = folder / f"repeated-{times}.sqlite"
         if report and not path.exists():
@@ -257,14 +288,25 @@ Commands = dict[str, list[list[str]]]
 """What is run one after the other, by what it is called."""
 
 
-def commands_of(path: Path, other: str | None, nsys: str | None, hta: str | None) -> Commands:
-    """What reads a file, by name: this gputui, another one, and the peers that are found."""
+def commands_of(
+    path: Path, out: Path, other: str | None, nsys: str | None, hta: str | None
+) -> Commands:
+    """What reads a file, by name: this gputui, another one, and the peers that are found. What they
+    write goes to the folder `out`."""
     tools = {"gputui": [sys.executable, "-m", "gputui"]} | ({"other": [other]} if other else {})
     summaries = {name: [*tool, "summary", str(path)] for name, tool in tools.items()}
     commands = {name: [summary] for name, summary in summaries.items()}
     if path.suffix == ".json":
         is_compared = hta and path.stat().st_size <= HTA_BYTES
         return commands | ({"HTA": [[str(hta), "-c", HTA, str(path)]]} if is_compared else {})
+    if path.suffix == ".gputui":
+        for name, tool in tools.items():
+            for events in ("cuda_gpu_trace", "cuda_api_trace"):
+                shown = ["summary", str(path), "--table", events, "--format", "csv"]
+                commands[f"{name}, {events}"] = [[*tool, *shown]]
+            written = ["--format", "chrome", "-o", str(out / "export.json")]
+            commands[f"{name}, chrome"] = [[*tool, "export", str(path), *written]]
+        return commands
     table = ["--table", "cuda_gpu_kern_sum"]
     commands |= {f"{name}, a table": [[*summary, *table]] for name, summary in summaries.items()}
     if nsys:
@@ -306,13 +348,17 @@ def _compared_with(name: str) -> str:
     return f"gputui{comma}{what}"
 
 
-def run(folder: Path, rounds: int, other: str | None, nsys: str | None, hta: str | None) -> None:
-    """Every file with every tool in turn; the medians."""
+def run(
+    folder: Path, out: Path, rounds: int, other: str | None, nsys: str | None, hta: str | None
+) -> None:
+    """Every file with every tool in turn; the medians. What they write goes to the folder `out`."""
     for peer, is_there in (("nsys", nsys), ("HTA", hta)):
         if not is_there:
             print(f"{peer} is not installed here: it is not compared")
-    for path in sorted((*folder.glob("*.sqlite"), *folder.glob("*.json"))):
-        commands = commands_of(path, other, nsys, hta)
+    for path in sorted(
+        path for kind in ("sqlite", "json", "gputui") for path in folder.glob(f"*.{kind}")
+    ):
+        commands = commands_of(path, out, other, nsys, hta)
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(rounds):
             for name, command in commands.items():
@@ -334,6 +380,7 @@ def main() -> None:
     parser.add_argument("action", choices=("make", "run"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--report", type=Path)
+    parser.add_argument("--traced", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--gputui", help="another gputui to compare with")
     parser.add_argument("--nsys", default=shutil.which("nsys"))
@@ -342,9 +389,12 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.action == "make":
-        make(options.folder, options.report)
+        make(options.folder, options.report, options.traced)
     else:
-        run(options.folder, options.rounds, options.gputui, options.nsys, options.hta)
+        with tempfile.TemporaryDirectory() as out:
+            run(
+                options.folder, Path(out), options.rounds, options.gputui, options.nsys, options.hta
+            )
 
 
 if __name__ == "__main__":
