@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from gputui.cli.dispatch import run as gputui
-from gputui.model.leaves import LEAVES, leaf_of_number
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_number
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis
 from gputui.report.phases import main_step, phase_rows
-from gputui.report.tables.time import IciclePart, icicle, icicle_of_step
+from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle, icicle_of_step
 from tests.conftest import DATA
 from tests.events_for_tests import header, run_ended, run_started
 from tests.render.pages_for_tests import Page
@@ -59,6 +59,12 @@ def test_without_phases_it_is_the_causes_of_the_steps_that_were_found() -> None:
     step, times = icicle_of_step(run, tree)
     assert step.ns / times == pytest.approx(tree.step_mean_ns, rel=0.01)
     assert {part.leaf for part in step.parts} == {leaf for leaf, ns in tree.leaves.items() if ns}
+    divide_by_kernel(step, loaded.session, run)
+    assert {part.leaf for part in step.parts if part.parts} >= {Leaf.MATMUL, Leaf.NORMALIZATION}
+    for part in step.parts:
+        assert {kernel.leaf for kernel in part.parts} <= {part.leaf}
+        if part.parts:
+            assert sum(kernel.ns for kernel in part.parts) == pytest.approx(part.ns, abs=99)
 
 
 def test_the_page_has_a_step_with_its_phases(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from textual import events
@@ -33,7 +33,6 @@ from gputui.tui.widgets.lanes import (
     FIGURE,
     LABEL,
     NO_HITS,
-    Hits,
     LaneLine,
     LaneWindow,
     Operation,
@@ -67,6 +66,18 @@ _GAP_CELLS = 1.0
 """A gap that is jumped to takes at least so many cells."""
 _AT_ONCE = 5_000
 """Records of a step that are laid out before the next paint: 10 ms. Of more, in a thread."""
+
+
+T = TypeVar("T")
+
+
+def _short_kernels(lanes: TracedLanes) -> dict[str, str]:
+    """The names of kernels in short, told apart."""
+    of_gpu = [lane.names for lane in lanes.lanes if lane.kind is LaneKind.STREAM]
+    used = np.unique(np.concatenate(of_gpu)).tolist() if of_gpu else []
+    names = [lanes.names[number] for number in used[:_MOST_NAMES]]
+    shorts = dict(zip(names, short_names(names, _SHORT), strict=True))
+    return shorts | {name: name for name in names if name.startswith("memset")}
 
 
 class TimelineView(DraggedView):
@@ -105,12 +116,10 @@ class TimelineView(DraggedView):
         """The first lane in sight."""
         self._cells = 1
         self._sought = ""
-        self._hits: tuple[Hashable, Hits] = ((), NO_HITS)
-        """What is called as is sought, and of what lanes and by which words."""
-        self._shorts: tuple[Hashable, dict[str, str]] = ((), {})
-        """Names of kernels in short, and what they are of."""
-        self._outline: tuple[Hashable, list[LaneLine]] = ((), [])
-        """All of what is shown, as drawn above the window, and at what width and state."""
+        self._hits = NO_HITS
+        """What is called as is sought."""
+        self._made: dict[str, tuple[Hashable, Any]] = {}
+        """What is computed once of the lanes, and what of."""
         self._steps: tuple[Int64s, Int64s] | None = None
         self._kept: list[KeptStep] = []
         """Steps of which one is shown; empty where the whole run is."""
@@ -118,9 +127,8 @@ class TimelineView(DraggedView):
         """The one that is shown."""
         self._is_followed = True
         """Whether a newer step takes its place: until a key chose something in it."""
-        self._leaf: Leaf | None = None
-        """The cause that another view led here with, or the kernel."""
-        self._kernel = ""
+        self._led_to: Leaf | str | None = None
+        """The cause that another view led here with, or the name of a kernel."""
 
     # --- reading
 
@@ -231,27 +239,23 @@ class TimelineView(DraggedView):
     def _window(self, run: Run, lanes: TracedLanes) -> LaneWindow:
         marks = {} if self._partner is None else {self._partner: "tab-active"}
         marks[self._place] = "cursor"
-        if self._shorts[0] != self._read:
-            of_gpu = [lane.names for lane in lanes.lanes if lane.kind is LaneKind.STREAM]
-            used = np.unique(np.concatenate(of_gpu)).tolist() if of_gpu else []
-            names = [lanes.names[number] for number in used[:_MOST_NAMES]]
-            shorts = dict(zip(names, short_names(names, _SHORT), strict=True))
-            shorts |= {name: name for name in names if name.startswith("memset")}
-            self._shorts = (self._read, shorts)
+        shorts = self._once("shorts", self._read, partial(_short_kernels, lanes))
         return LaneWindow(run, lanes, self._low, self._high, self._cells, self.needle, marks,
-                          self._zero(lanes), self._shorts[1], self.model.session)  # fmt: skip
+                          self._whole(lanes)[0], shorts, self.model.session)  # fmt: skip
+
+    def _once(self, what: str, of: Hashable, make: Callable[[], T]) -> T:
+        if what not in self._made or self._made[what][0] != of:
+            self._made[what] = of, make()
+        made: T = self._made[what][1]
+        return made
 
     def _whole(self, lanes: TracedLanes) -> tuple[float, float]:
-        """When what is shown began and ended: without the launches of a step before it, when the
-        GPU was at another one's work."""
+        """When what is shown began and ended: without the launches of a step, which may lie far
+        before it, when the GPU was at another one's work."""
         if self._step is None:
             return 0.0, max(1.0, float(lanes.end_ns))
-        zero = self._zero(lanes)
-        return zero, zero + max(1, self._step.duration_ns)
-
-    def _zero(self, lanes: TracedLanes) -> float:
-        """When the step began that is shown: its launches may lie far before it."""
-        return 0.0 if self._step is None else float(self._step.start_ns - lanes.begin_ns)
+        begin = float(self._step.start_ns - lanes.begin_ns)
+        return begin, begin + max(1, self._step.duration_ns)
 
     # --- drawing
 
@@ -266,13 +270,11 @@ class TimelineView(DraggedView):
         if lanes is None:
             text = self._failure or "reading every operation of the run…"
             return [heading("Timeline", width), *wrap(text, width - 2, "text", "  ")]
-        if self._leaf is not None:
-            leaf, self._leaf = self._leaf, None
-            self._to_cause(run, lanes, leaf)
-        if self._kernel:
-            name, self._kernel = self._kernel, ""
-            if name not in lanes.names or not self._to_longest(name):
-                self.post_message(Notice(f"no step that was kept has {short_name(name)} in it"))
+        led_to, self._led_to = self._led_to, None
+        if isinstance(led_to, Leaf):
+            self._to_cause(run, lanes, led_to)
+        elif led_to is not None and not (led_to in lanes.names and self._to_longest(led_to)):
+            self.post_message(Notice(f"no step that was kept has {short_name(led_to)} in it"))
         if self.needle != self._sought:
             self._sought = self.needle
             self._find(0)
@@ -323,7 +325,7 @@ class TimelineView(DraggedView):
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
         tenth_ns = (self._high - self._low) / 10
-        zero = self._zero(lanes)
+        zero = self._whole(lanes)[0]
         low, high = (moment_text(end - zero, tenth_ns) for end in (self._low, self._high))
         window = f"{low} to {high}: {length}" if width >= _WIDE else f"{length} from {low} on"
         note = f"{count(lanes.left_out)} records left out" if lanes.left_out else ""
@@ -344,7 +346,7 @@ class TimelineView(DraggedView):
             title = f"Timeline  step of {', '.join(facts)} · {window}"
             note = note or (f"{at} of {len(self._kept)} kept: n N" if at else "no longer kept: 0")
         if self.needle:
-            hits = self._hits[1]
+            hits = self._hits
             number = hits.number_of(self._place)
             which = f"{number + 1} of " if number is not None else ""
             which += f"{len(hits.rows):,}, n next" if len(hits.rows) else "nothing is called so"
@@ -356,9 +358,8 @@ class TimelineView(DraggedView):
         lanes, cells = window.lanes, self._cells
         begin, end = self._whole(lanes)
         key = (self._read, self.model.revision, cells)
-        if self._outline[0] != key:
-            self._outline = (key, LaneWindow(window.run, lanes, begin, end, cells).outline())
-        busy, idle = self._outline[1]
+        whole = LaneWindow(window.run, lanes, begin, end, cells)
+        busy, idle = self._once("outline", key, whole.outline)
         scale = cells / (end - begin)
         low = max(0, min(cells - 1, int((self._low - begin) * scale)))
         high = max(low + 1, min(cells, round((self._high - begin) * scale)))
@@ -366,7 +367,7 @@ class TimelineView(DraggedView):
         marks[low:high] = (
             "▔" * (high - low) if high - low > 1 else "◀" if self._high < begin else "▲"
         )
-        starts = self._hits[1].starts if self.needle else NO_HITS.starts
+        starts = self._hits.starts if self.needle else NO_HITS.starts
         each = np.diff(np.searchsorted(starts, begin + np.arange(cells + 1) / scale))
         for x in np.flatnonzero(each).tolist():
             marks[x] = "╵"
@@ -407,6 +408,8 @@ class TimelineView(DraggedView):
         node = run.ranges.get(int(lane.ranges[row]))
         if node is not None and lane.kind is not LaneKind.RANGES:
             facts.append(f"in {node.path}")
+        elif lane.kind is LaneKind.STREAM:
+            facts.append("in no range")
         if lane.kind is LaneKind.BUSY:
             facts.append("single operations of this step were not kept: --trace keeps all")
         if lane.kind is LaneKind.CALLS:
@@ -613,15 +616,14 @@ class TimelineView(DraggedView):
     def show_item(self, key: Hashable) -> None:
         """The longest gap of a cause, in that of the kept steps which has most of it; else the
         longest of the kernels of a name; or a kept step, by its process and start."""
-        self.needle, self._leaf, self._kernel = "", leaf_named(key), ""
-        run, leaf = self.model.run, self._leaf
+        run, leaf, self.needle, self._led_to = self.model.run, leaf_named(key), "", None
         if isinstance(key, tuple):  # a step, by its process and start
             steps = kept_steps(run) if run is not None else []
             self._step = next((one for one in steps if (one.process, one.start_ns) == key), None)
             self._is_followed = self._step is None
             return
-        if leaf is None and key is not None:
-            self._kernel = str(key)
+        if key is not None:
+            self._led_to = leaf if leaf is not None else str(key)
         if run is None or leaf is None or self.model.traced is not None:
             return
         idle = {
@@ -728,10 +730,8 @@ class TimelineView(DraggedView):
         run, lanes = self.model.run, self._lanes
         if lanes is None or run is None or not self.needle:
             return False
-        key = (self._read, self.needle)
-        if self._hits[0] != key:
-            self._hits = (key, self._window(run, lanes).hits())
-        hits = self._hits[1]
+        seek = self._window(run, lanes).hits
+        hits = self._hits = self._once("hits", (self._read, self.needle), seek)
         if not len(hits.rows):
             return False
         at = hits.number_of(self._place)
