@@ -37,6 +37,34 @@ class _Box(NamedTuple):
     end: int
 
 
+def picture(run: Run, whole: IciclePart, steps: int, width: int, height: int) -> list[Row]:
+    """The boxes of a step in at most so many rows, to be looked at."""
+    boxes = list(_laid_out(whole, 1, width - 1))
+    depths = range(min(max(box.depth for box in boxes) + 1, height))
+    high = max(1, min(_HIGHEST, height // len(depths)))
+    colors = phase_colors(run)
+    return [
+        _line([box for box in boxes if box.depth == depth], width, steps, colors, None,
+              is_named=not part)
+        for depth in depths for part in range(high)
+    ]  # fmt: skip
+
+
+def _line(
+    boxes: Sequence[_Box], width: int, steps: int, colors: dict[str, int],
+    chosen: IciclePart | None, *, is_named: bool,
+) -> Row:  # fmt: skip
+    spans: list[Span] = []
+    at = 0
+    for box in boxes:
+        spans.append((" " * (box.start - at), "text"))
+        size = box.end - box.start
+        role = "cursor" if box.part is chosen else _role(box.part, colors)
+        spans.append((_inside(box.part, size, steps, is_named=is_named), role))
+        at = box.end
+    return (*(span for span in spans if span[0]), (" " * (width - at), "text"))
+
+
 class IcicleView(View):
     """A step from above: the arrows go from box to box, Enter goes into one, Esc comes back."""
 
@@ -82,7 +110,7 @@ class IcicleView(View):
                 for box in line:
                     act = partial(self._click, box.part)
                     self.places.append(Place(len(rows), box.start, box.end, act))
-                rows.append(self._line(line, width, steps, colors, chosen, is_named=not part))
+                rows.append(_line(line, width, steps, colors, chosen, is_named=not part))
         rows += self._about(whole, chosen, steps, width, height - len(rows))
         return rows[:height]
 
@@ -93,26 +121,6 @@ class IcicleView(View):
             divide_by_kernel(whole, self.model.session, run)
             self._read = self.model.revision, whole, steps
         return self._read[1:]
-
-    def _line(
-        self,
-        boxes: Sequence[_Box],
-        width: int,
-        steps: int,
-        colors: dict[str, int],
-        chosen: IciclePart,
-        *,
-        is_named: bool,
-    ) -> Row:
-        spans: list[Span] = []
-        at = 0
-        for box in boxes:
-            spans.append((" " * (box.start - at), "text"))
-            size = box.end - box.start
-            role = "cursor" if box.part is chosen else _role(box.part, colors)
-            spans.append((_inside(box.part, size, steps, is_named=is_named), role))
-            at = box.end
-        return (*(span for span in spans if span[0]), (" " * (width - at), "text"))
 
     def _about(
         self, whole: IciclePart, chosen: IciclePart, steps: int, width: int, room: int

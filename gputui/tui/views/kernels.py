@@ -57,8 +57,8 @@ _MOST_NAMED = 200
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
 
-_NAME, _WIDE_NAME = 37, 44
-"""Cells of the names that are told apart, below and from `BESIDE` columns on."""
+_NAME = 35
+"""Cells of the names that are told apart."""
 
 _MOST_RANKS = 8
 """Ranks that are listed of the chosen line."""
@@ -78,8 +78,6 @@ class _Read:
 
     revision: int
     table: int
-    room: int
-    """Cells that `names` are made for."""
     rows: tuple[TableRow, ...]
     sizes: dict[str, int]
     categories: tuple[tuple[str, int, int, float], ...]
@@ -114,7 +112,7 @@ class KernelsView(TableView):
             text = "Kernels appear here while a program runs."
             return no_run(self.model, width, height, text)
         run = tables.run
-        read = self._tables(tables, _NAME if width < BESIDE else _WIDE_NAME)
+        read = self._tables(tables)
         rows = scope_rows(self.model, width, tables.instead)
         rows.append(self._tabs(len(rows), width, tables))
         if self.tab == 0 and read.categories:
@@ -235,10 +233,10 @@ class KernelsView(TableView):
             )
         return rows
 
-    def _tables(self, tables: Tables, room: int) -> _Read:
+    def _tables(self, tables: Tables) -> _Read:
         read = self._read
-        key = (self.model.revision, self.tab, room)
-        if read is not None and (read.revision, read.table, read.room) == key:
+        key = (self.model.revision, self.tab)
+        if read is not None and (read.revision, read.table) == key:
             return read
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []
@@ -251,7 +249,7 @@ class KernelsView(TableView):
             rows = memory_time_rows(tables.run)
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
         named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
-        names = dict(zip(named, short_names(named, room), strict=True))
+        names = dict(zip(named, short_names(named, _NAME), strict=True))
         times = [(name, process, one) for name, process, _, one in self._times(tables)]
         ranks = rank_sums(tables.run, times)
         self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names, ranks)

@@ -17,8 +17,10 @@ from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.tables.bounds import idle_phases
 from gputui.report.tables.memory import OUTSIDE
+from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
+from gputui.tui.views.icicle import picture
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
@@ -170,6 +172,8 @@ def _labelled(label: str, text: str, width: int) -> list[Row]:
     return paragraph(f"  {label:<5} ", text, width - 1)
 
 
+_LEAST_PICTURE = 8
+"""Rows from which there is one below the tree."""
 BESIDE = 100
 """Columns from which the chosen leaf stands beside the tree, not below it."""
 
@@ -189,6 +193,8 @@ class TimeView(View):
         self.opened: set[str] = set()
         """Busy leaves whose kernels are shown."""
         self._read: tuple[int, Verdict | None, dict[Leaf, list[TableRow]]] | None = None
+        self._whole: tuple[int, IciclePart, int] | None = None
+        """A step as boxes, at one state of the run, and how many steps it adds up."""
         self._lines: list[Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -209,9 +215,11 @@ class TimeView(View):
         is_beside = width >= BESIDE
         left = (width * 5 + 4) // 9 if is_beside else width
         self._lines = self._listed(tree, kernels)
-        if self.cursor.key is None and found.findings:
-            self.cursor.key = found.findings[0].cause
         keys = [line.key for line in self._lines]
+        if self.cursor.key is None and found.findings:
+            led = (found.findings[0].cause, *found.findings[0].covers)
+            largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
+            self.cursor.key = next((key for key in led if key in keys), LEAVES[largest].key)
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
         window = self.cursor.window(keys, tall)
         self.first_item_line, self.table_width = top + 1, left
@@ -230,6 +238,7 @@ class TimeView(View):
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
+            rows += self._from_above(run, tree, left, height - len(rows), top + len(rows))
         chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
         if chosen is None:
             return rows
@@ -239,6 +248,23 @@ class TimeView(View):
         known = in_room(known, height - y, chosen)
         self.link(known, leads, top + y, at, width)
         return beside([(rows, left), (known, width - at)]) if is_beside else [*rows, *known]
+
+    def _from_above(self, run: Run, tree: TimeTree, width: int, height: int, y: int) -> list[Row]:
+        """The same as a picture, where there is room, which leads to the view of it."""
+        if height < _LEAST_PICTURE:
+            return []
+        if self._whole is None or self._whole[0] != self.model.revision:
+            whole, steps = icicle_of_step(self.model.scoped or run, tree)
+            divide_by_kernel(whole, self.model.session, self.model.scoped or run)
+            self._whole = self.model.revision, whole, steps
+        _, whole, steps = self._whole
+        if not whole.ns:
+            return []
+        drawn = picture(run, whole, steps, width, height - 2)
+        rows = [(), heading("As a picture", width, "2 has it larger"), *drawn]
+        act = partial(self.lead, Lead("icicle"))
+        self.places += [Place(y + line, 0, width, act) for line in range(1, len(rows))]
+        return rows
 
     def _on_cpu(self, run: Run, width: int, height: int, top: int) -> list[Row]:
         """Where the time of the CPU goes, by phase: all that is known without GPU work."""
