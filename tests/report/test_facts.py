@@ -19,6 +19,7 @@ from gputui.model.events import (
     HostSample,
     KernelDefined,
     KernelDelta,
+    LineCalls,
     LineDefined,
     LineSamples,
     MachineSample,
@@ -124,6 +125,20 @@ def test_kernels_that_a_better_way_has_none_of(
         [one] = answer.findings
         assert one.evidence[-1].endswith(f" 2 ×, {100 * share:.0f} %")
         assert where_shown(one) == Lead("kernels", name)
+
+
+@pytest.mark.parametrize(("name", "share", "is_said"), [(FUSED, 0.4, True), (SORT, 0.4, False)])
+def test_an_optimizer_that_takes_long_is_told_with_its_line(
+    name: str, share: float, is_said: bool
+) -> None:
+    session, run = with_kernel(name, share, BUSY)
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="train")
+    stepped = LineCalls(3, "optimizer.step", 1, 1000, "")
+    session.apply([line, CaptureDelta(time_ns=2, process=1, line_calls=(stepped,))])
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    said = "It is called at t.py:7 train" in answer.findings[0].evidence
+    assert said is (answer.findings[0].place == "t.py:7 train") is is_said
 
 
 TF32 = "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32"

@@ -152,6 +152,7 @@ def _mark_optimizers(marks: Marks, torch: Any) -> None:
                 site = marks.site("optimizer", name if number == 1 else f"{name} {number}")
             sites[optimizer] = site
             marks.optimizers.add(optimizer)
+            _note_parameters(marks, optimizer, sys._getframe(1))
         items, marks.items = marks.items, 0
         step(site, items, marks.unit if items else 0)
 
@@ -159,6 +160,15 @@ def _mark_optimizers(marks: Marks, torch: Any) -> None:
     optimizers = sys.modules["torch.optim.optimizer"]
     handle = optimizers.register_optimizer_step_post_hook(stepped)
     marks.when_undone(handle.remove)
+
+
+def _note_parameters(marks: Marks, optimizer: Any, frame: Any) -> None:
+    """Write at which line an optimizer makes its first step, and how many bytes it updates."""
+    with contextlib.suppress(Exception):
+        if marks.note is not None:
+            parameters = (each for group in optimizer.param_groups for each in group["params"])
+            size = sum(each.numel() * each.element_size() for each in parameters)
+            marks.note("optimizer.step", frame, size)
 
 
 class _OutermostModules(threading.Thread):

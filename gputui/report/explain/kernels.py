@@ -17,6 +17,7 @@ from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
 from gputui.report.explain.gains import as_launched
+from gputui.report.explain.lines import called_lines
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.roofline import STEADY_STEPS, Roof, steady_roofs
@@ -173,7 +174,9 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                     analysis,
                     gain_of(least + 0.5 * launches, most + launches),
                 ),
+                place=_place(analysis, cause),
                 evidence=(
+                    *_called(analysis, cause),
                     f"The tree counts them under {LEAVES[leaf].label}",
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
@@ -186,6 +189,19 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 kernel=names[numbers[0]].name if numbers else "",
                 leads=True,
             )
+
+
+def _place(analysis: Analysis, cause: _Named) -> str:
+    """The line of the optimizer that updates most, for what is of optimizers; empty elsewhere."""
+    if not cause.key.endswith("optimizer"):
+        return ""
+    lines = called_lines(analysis.run, ("optimizer.step",))
+    return lines[0].where if lines else ""
+
+
+def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
+    place = _place(analysis, cause)
+    return (f"It is called at {place}",) if place else ()
 
 
 _OF_BATCH_NORM = re.compile(r"batch_norm_(?!.*channels_last)")

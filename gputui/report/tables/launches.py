@@ -280,11 +280,14 @@ LINES: TableSpec[LineRow] = TableSpec(
 # Calls that copy, wait for a GPU or give its memory back.
 
 
+FACTS = ("gradients.", "layers.", "optimizer.", "tokens.")
+
+
 class _Every:
     """A set that every call is in, but no fact that is written as one is (`gradients.unused`)."""
 
     def __contains__(self, call: object) -> bool:
-        return not str(call).startswith(("gradients.", "layers.", "tokens."))
+        return not str(call).startswith(FACTS)
 
 
 def call_rows(run: Run) -> list[CalledLine]:
