@@ -115,9 +115,9 @@ _TRY = """\
 gputui try [RECORDING] [--cure NAME] [--budget 10m] -- CMD ARG ...
 The program is run several times, unchanged: once to see what it is slow for, then with cures
 applied from outside. What can be switched while it runs is switched on and off between blocks of
-its own steps; the rest takes a run each. A gain is claimed only where the lower end of its
-interval is over 1.02, for all that was tried together. Nothing is left on, and nothing is edited:
-the lines to write are printed."""
+its own steps; the rest takes a run each. A gain is claimed only where chance would show one in
+less than 1 % of such trials, whatever steps take. Nothing is left on, and nothing is edited: the
+lines to write are printed."""
 
 _ATTACH = """\
 The library is handed over by ptrace at a moment that is known to be safe, or not at all; it

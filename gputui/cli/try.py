@@ -115,6 +115,7 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
             options.seed,
             folder,
             _tell,
+            _pass_on,
         )
     ).run()
     draw("")
@@ -202,17 +203,17 @@ def _free_bytes() -> list[int]:
 def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
     """Raises RefusedError unless a person says yes."""
     where = "a copy of this folder" if options.scratch else os.getcwd()
+    writes = ", absolute paths not into the copy" if options.scratch else ": outputs, checkpoints"
     off = "off (W&B, MLflow, Comet, TensorBoard, the hub)"
     tracking = "as they are" if options.with_tracking else off
     print(
         f"gputui try runs  {sanitize(shlex.join(command), 300)}\n"
         f"  in             {sanitize(where, 300)}\n"
-        f"  up to          {_most_runs(options)} times in {units.duration(1e9 * options.budget)}, "
+        f"  up to          {_most_runs(options)} runs in {units.duration(1e9 * options.budget)}, "
         "each ended by SIGTERM once it is measured\n"
-        "  writes         what the program writes whenever it runs: outputs and checkpoints too"
-        f"{', but for absolute paths into the copy' if options.scratch else ''}\n"
+        f"  writes         what it writes whenever it runs{writes}\n"
         f"  trackers       {tracking}\n"
-        "  made idle      the calls that a cure answers; where a cause is taken away, saving",
+        "  made idle      calls that a cure is for; saves, while a cause is left out",
         file=sys.stderr,
     )  # fmt: skip
     if not sys.stdin.isatty():
@@ -270,6 +271,11 @@ def _tell(text: str) -> None:
         draw(sanitize(f"● {text} · Ctrl-C ends", (columns(sys.stderr) or 80) - 1))
     elif not text.endswith("a step"):
         say(text)
+
+
+def _pass_on(text: str) -> None:
+    if sys.stderr.isatty():
+        _tell(text)
 
 
 def _print_list(as_json: bool) -> None:

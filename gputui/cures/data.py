@@ -216,11 +216,11 @@ class JaxArraysKept(Cure):
 
     name = "jax_arrays_kept"
     title = "NumPy arrays that a jitted function is given again stay on the GPU"
-    answers = (ANY, "busy.copy_pageable", "busy.copy_pinned", "idle.wait", "idle.sync")
+    answers = (ANY, "given_to_each_call", "busy.copy_pageable", "busy.copy_pinned", "idle.wait")
     result = EXACT
     change = "table = jax.device_put(table) once, before the loop"
     library = "jax"
-    forecast = None
+    advice = "device_put"
 
     _is_on = False
 

@@ -100,10 +100,10 @@ class FrozenAutocast(Cure):
 
     name = "frozen_autocast"
     title = "modules that are not trained run in the autocast that those beside them have"
-    answers = (ANY, "attention_fp32", "busy.matmul_simt", "busy.attention_unfused")
+    answers = (ANY, "outside_autocast", "attention_fp32", "busy.matmul_simt")
     result = ROUNDING
     change = "with torch.autocast(...) around what is not trained, too"
-    forecast = None
+    advice = "autocast"
 
     _given: tuple[str, Any] | None = None
     """The device and the type of the program's own autocast."""

@@ -140,9 +140,18 @@ def _says(trial: Trial) -> str:
         left = f"without it {units.duration(trial.on_ns)} of {units.duration(trial.off_ns)}"
         return f"{left}; {trial.why}" if trial.why else left
     words = {
-        "gain": "", "slower": "slower", "nothing": "nothing to gain", "unclear": "unclear",
-    }[trial.verdict]  # fmt: skip
+        "gain": "" if trial.same else "results not compared",
+        "slower": "slower",
+        "nothing": "nothing to gain",
+        "unclear": "unclear",
+    }[trial.verdict]
     return "; ".join(filter(None, (words, trial.why, trial.same)))
+
+
+def _way(trial: Trial) -> str:
+    if trial.way == "in one run":
+        return f"{trial.pairs} pairs"
+    return f"{trial.pairs} run{'s' * (trial.pairs != 1)} each" if trial.way else ""
 
 
 COLUMNS: tuple[Column[Trial], ...] = (
@@ -153,8 +162,8 @@ COLUMNS: tuple[Column[Trial], ...] = (
     text("Forecast", "forecast", _forecast, "What the finding had promised", flexible=False,
          priority=2),
     text("Measured", "measured", measured_text, "How many times faster a step is", flexible=False),
-    text("How", "way", lambda trial: trial.way and f"{trial.way}, {trial.pairs}",
-         "Switched in one run, or a run each; pairs", flexible=False, priority=3),
+    text("How", "way", _way,
+         "Pairs of blocks in one run, or runs each", flexible=False, priority=3),
     text("Result", "says", _says, "What it means, and what was seen of the results"),
 )  # fmt: skip
 
@@ -164,6 +173,8 @@ _ORDER = ("gain", "bound", "another result", "unclear", "slower", "nothing", "no
 def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     """The answer, at most MOST_LINES lines."""
     step = f", {units.duration(outcome.step_ns)} a step" if outcome.step_ns else ""
+    if step and outcome.step_source:
+        step += f" ({outcome.step_source})"
     lines = [cut_to_width(f"{sanitize(shlex.join(outcome.command), 120)}{step}", width or 400)]
     if outcome.headline:
         said = ": ".join(filter(None, (outcome.verdict, outcome.headline)))
@@ -184,9 +195,11 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     room = MOST_LINES - len(lines) - _rows_of(after, width) - 4
     left = len(outcome.trials) - min(room, len(rows))
     runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
+    is_forecast = any(trial.forecast_low is not None for trial in rows)
+    columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
     table = Table(
-        "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", COLUMNS, rows[: max(0, room)],
-        f"{left} more in --json" if left else "",
+        "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", columns, rows[: max(0, room)],
+        f"{left} more cures did not apply or had no time: --json" if left else "",
     )  # fmt: skip
     if rows and room > 0:
         lines += ["", *to_text(table, width).rstrip("\n").split("\n")]

@@ -26,7 +26,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -121,9 +121,10 @@ def gain_of_pairs(
     elif shows:
         in_all = chance_of_signs(_rounded([pair.saved_ns(LEAST_GAIN) for pair in pairs[:count]]))
         doubt = "" if in_all <= IN_ALL else "the pauses are too long to tell"
+    # What is said with its interval has it above 1.
     return MeasuredGain(
-        math.exp(middle), math.exp(middle - width), math.exp(middle + width), shows and not doubt,
-        count, doubt,
+        math.exp(middle), math.exp(middle - width), math.exp(middle + width),
+        shows and not doubt and middle > width, count, doubt,
     )  # fmt: skip
 
 
@@ -138,7 +139,9 @@ seem, and the program is no faster."""
 def _waited_share(pairs: Sequence[Pair], input_share: float) -> float:
     blocks = [block for pair in pairs for block in pair]
     waited = [block.waited_ns for block in blocks if block.waited_ns is not None]
-    return sum(waited) / sum(block.ns for block in blocks) if waited else input_share
+    # A block of one step may wait for nothing each time, and what went before it each time.
+    whole_ns = sum(block.ns + block.settled_ns for block in blocks)
+    return sum(waited) / whole_ns if waited else input_share
 
 
 IN_ALL = 0.01
@@ -193,18 +196,23 @@ def is_hopeless(gain: MeasuredGain) -> bool:
 
 
 def show_nothing(pairs: Sequence[Pair]) -> bool:
-    return len(pairs) >= EARLY_PAIRS and max(pair.ratio for pair in pairs) < LEAST_GAIN
+    return len(pairs) >= EARLY_PAIRS and max(_ratios(pairs)) < LEAST_GAIN
 
 
 def is_near(pairs: Sequence[Pair]) -> bool:
     """Whether pairs that are too few for a claim yet show a gain."""
-    return 1 < len(pairs) < FEWEST and median(pair.ratio for pair in pairs) > NEAR
+    return 1 < len(pairs) < FEWEST and median(_ratios(pairs)) > NEAR
+
+
+def _ratios(pairs: Sequence[Pair]) -> list[float]:
+    return [pair.ratio for pair in pairs]
 
 
 class Alternation:
     """Says when a run with cures that are switched is over, and which need no more pairs: `before`
     has the pairs of each from earlier runs, `limit_s` is how long it may be timed, `others` how
-    many cures were measured beside them, `input_share` as for `gain_of_pairs`."""
+    many cures were measured beside them, `input_share` as for `gain_of_pairs`; `tell` is told
+    what the pairs show so far."""
 
     def __init__(
         self,
@@ -212,8 +220,10 @@ class Alternation:
         limit_s: float,
         others: int = 0,
         input_share: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._before, self._limit_s = before, limit_s
+        self._before, self._limit_s, self._tell = before, limit_s, tell
+        self._told = ""
         self._others, self._input_share = others, input_share
         self._began_s = 0.0
         self._kept = set(before)
@@ -246,6 +256,14 @@ class Alternation:
         }
         if not still:
             return "the gains are known"
+        ratios = {name: median(_ratios(pairs[name])) for name in still if pairs[name]}
+        if ratios:
+            best = max(ratios, key=lambda name: ratios[name])
+            count = f"pair {len(pairs[best])} of {FEWEST} or more"
+            said = f"{best}: {ratios[best]:.2f}× so far, {count}"
+            if said != self._told:
+                self._tell(said)
+            self._told = said
         if still != self._kept:
             self._kept = still
             last = max((block.pair for block in steps.blocks), default=0)
@@ -554,7 +572,14 @@ def sameness_within_a_run(steps: Steps, cure: str, result: str) -> Sameness:
     mean, width = fmean(changes), error * student(0.999, len(changes) - 1)
     if abs(mean) - width > TOLERANCE[result]:
         return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
-    return Sameness("same", f"no difference seen (±{_percent(abs(mean) + width)})", abs(mean))
+    if abs(mean) + width > SAYS_NOTHING:
+        return UNKNOWN
+    return Sameness("same", f"no difference in losses (±{_percent(abs(mean) + width)})", abs(mean))
+
+
+SAYS_NOTHING = 0.25
+"""Losses that may differ by such a share as far as is seen have shown nothing: they fall by more
+from block to block."""
 
 
 def _difference(reference: float | None, tried: float | None) -> float:

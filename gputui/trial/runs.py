@@ -54,7 +54,8 @@ class Block(msgspec.Struct, frozen=True):
     settled_steps: _Count = 0
     """What went before it, with the switch."""
     waited_ns: _Count | None = None
-    """How long it waited for what loaders' workers make; None where no such loader is known."""
+    """How long it waited for what loaders' workers make, with what went before it; None where no
+    such loader is known."""
 
     @property
     def step_ns(self) -> float:
@@ -127,6 +128,27 @@ class Steps:
     is_fork: bool = False
     switched: str = ""
     """The cure that was switched on last."""
+
+    @property
+    def losses_a_step(self) -> int:
+        """How often `backward` was called in each step: gradients of several batches may be added
+        up."""
+        steps = sum(
+            block.steps + following.settled_steps for block, following in pairwise(self.blocks)
+        )
+        calls = self.blocks[-1].first - self.blocks[0].first if steps else 0
+        return max(1, round(calls / max(1, steps)))
+
+    @property
+    def losses_by_step(self) -> list[float | None]:
+        """The sums of what `backward` was called of in each step, from the first on."""
+        count = self.losses_a_step
+        groups = [self.losses[n : n + count] for n in range(0, len(self.losses), count)]
+        return [
+            None if None in group else sum(filter(None, group))
+            for group in groups
+            if len(group) == count
+        ]
 
     def pairs(self, cure: str) -> list[Pair]:
         """The complete pairs of a cure, in their order."""
@@ -517,11 +539,12 @@ class RunStep(NamedTuple):
 
 def run_step(result: ProgramResult, *, with_pauses: bool = False) -> RunStep | None:
     """A step of a run that was timed: of its second half, when what is tuned and prefetched is
-    steady; with pauses of all of it."""
+    steady; with pauses, or where steps differ, of all of it."""
     if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
         return None
-    blocks = result.steps.blocks
-    return RunStep(_mean_ns(blocks if with_pauses else blocks[len(blocks) // 2 :]), _spread(blocks))
+    blocks, spread = result.steps.blocks, _spread(result.steps.blocks)
+    is_whole = with_pauses or spread > NOT_STEADY
+    return RunStep(_mean_ns(blocks if is_whole else blocks[len(blocks) // 2 :]), spread)
 
 
 def _spread(blocks: Sequence[Block]) -> float:

@@ -96,6 +96,8 @@ class Request(NamedTuple):
     """Where to run it, None here."""
     tell: Callable[[str], None] = lambda _: None
     """Told what goes on, a line now and then."""
+    pass_on: Callable[[str], None] = lambda _: None
+    """Told what is seen so far, which the next of it replaces."""
 
 
 @dataclass
@@ -255,8 +257,6 @@ class Trials:
                 name = each.candidate.name
                 others = [runs for key, runs in self._times.items() if key not in ("", name)]
                 each.gain = gain_of_runs(each.off_runs, each.on_runs, len(measured), others)
-                one_each = len(each.off_runs) == len(each.on_runs) == 1
-                each.why = each.why or ("one run each" if one_each else "")
         for each in measured:
             name = each.candidate.name
             if name not in self._told and self._verdict(each) == "gain":
@@ -292,8 +292,11 @@ class Trials:
             plan = RunPlan(names, held=held, asked=self._asked(), seed=seed)
             before = {each.candidate.name: list(each.pairs) for each in open_ones}
             others = sum(bool(each.on_ns) and each not in open_ones for each in self._measured)
-            self._request.tell(f"in one run: {', '.join(names)}")
-            result = self._run(plan, Alternation(before, left_s, others, self._input_share).look)
+            self._request.tell(f"in one run: {_listed(names)}")
+            alternation = Alternation(
+                before, left_s, others, self._input_share, self._request.pass_on
+            )
+            result = self._run(plan, alternation.look)
             self._take(open_ones, before, result)
             seconds = result.seconds
             self._remarks += [result.notes[each] for each in held if each in result.notes]
@@ -519,7 +522,11 @@ class Trials:
         if not self._plain and self._left_s > 2.0 * run_s:
             self._plain_run()
         if not self._plain or self._left_s < run_s:
-            self._remarks.append("no time was left to measure the gains together")
+            self._remarks.append(
+                "no time was left for a run with all of them from its start"
+                if len(proven) > 1
+                else "no time was left for a run with it from its start, which compares results"
+            )
             return
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
@@ -606,6 +613,8 @@ class Trials:
             each.why = self._no_trials or self._too_few(each)
         if candidate.cure.result == BOUND and each.gain and each.gain.middle > WHOLE_STEP:
             each.why = "it is nearly the whole step: that names no cause"
+        elif verdict == "unclear" and len(each.pairs) in range(1, FEWEST) and not each.on_runs:
+            each.why = each.why or f"{len(each.pairs)} of the {FEWEST} pairs that a proof takes"
         elif verdict == "unclear" and each.doubt and not each.on_runs:
             each.why = f"in most blocks, but {each.doubt}: runs of its own must tell"
         forecast = candidate.forecast
@@ -645,6 +654,8 @@ class Trials:
         why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"
         if len(each.pairs) >= EARLY_PAIRS:
             middle = median(pair.ratio for pair in each.pairs)
+            if middle < LEAST_GAIN:
+                return why  # nothing that a person would want to wait for
             why += f": {middle:.2f}× in the middle of them, not proven"
         self._short.setdefault(why, []).append(each.candidate.name)
         return why
@@ -674,6 +685,15 @@ class Trials:
         )
 
 
+def _listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more."""
+    more = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+MOST_LISTED = 3
+
+
 def _undecided(gain: MeasuredGain) -> Verdict:
     if gain.high < 1.0 / LEAST_GAIN:
         return "slower"
@@ -695,7 +715,11 @@ def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: in
     """By the losses of two runs, or by what they print where they have none."""
     if reference.steps is None or tried.steps is None:
         return UNKNOWN
-    same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+    if reference.steps.losses_a_step == tried.steps.losses_a_step:
+        same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+    else:
+        both = reference.steps.losses_by_step, tried.steps.losses_by_step
+        same = sameness_of_runs(*both, result)
     if same.kind == "unknown":
         same = sameness_of_prints(reference.lines, tried.lines, result)
     if same.kind == "unknown" and not alike:  # it was on in the warm-up

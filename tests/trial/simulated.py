@@ -283,8 +283,10 @@ class _Trial(_HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
         self._waited_ns = 0 if isinstance(self.program, Loaded) and IS_WITNESSED else None
 
     def _next_block(self) -> None:
+        before_s = self.program.waited_s
         super()._next_block()
-        self._waited_before = self.program.waited_s
+        if self._block is not None and self._block.pair is None:
+            self._waited_before = before_s
 
     def _end_block(self) -> None:
         if self._waited_ns is not None:

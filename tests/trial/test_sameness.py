@@ -100,3 +100,20 @@ def test_what_a_program_prints_is_compared_where_it_calls_no_backward() -> None:
 def test_whatever_is_printed_is_read(lines: list[str]) -> None:
     for values in printed_values(lines).values():
         assert all(isinstance(value, float) for value in values)
+
+
+def test_gradients_of_several_batches_are_one_step() -> None:
+    """Each of eight batches has an eighth of the loss, as Trainer scales them: 3 steps before
+    anything is timed, then blocks of 2 with one step between."""
+    losses: list[float | None] = [value / 8 for value in FALLING for _ in range(8)]
+    blocks = [
+        Block(n, "", False, 2, 10**6, first=8 * (3 + 3 * n), settled_steps=min(n, 1))
+        for n in range(5)
+    ]
+    steps = Steps(0, blocks=blocks, losses=losses[:-3])
+    assert steps.losses_a_step == 8
+    assert steps.losses_by_step == pytest.approx(FALLING[:-1])
+    alone = Steps(0, blocks=blocks[:1], losses=losses)
+    assert (alone.losses_a_step, alone.losses_by_step) == (1, losses)
+    lost = Steps(0, blocks=blocks, losses=[None, *losses[1:]])
+    assert lost.losses_by_step[:2] == [None, pytest.approx(FALLING[1])]

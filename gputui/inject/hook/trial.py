@@ -16,7 +16,7 @@ by gputui.trial.runs:
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal,
      "settled_ns": time, "settled_steps": n, "waited_ns": time}
-                    a block, what went before it from a switch on, and waiting for loaders' workers
+                    a block, what went before it from a switch on, and waiting for loaders in both
     {"losses": [ordinal of the first, values]}                          what backward was called of
     {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
@@ -316,7 +316,7 @@ class TrialInProgram:
         self._settles_from = (0, 0)
         """The step and the time from which it settled before this block, with the switch."""
         self._waited_ns: int | None = None
-        """In this block, for what loaders' workers make; None where there is no such loader."""
+        """Since then, for what loaders' workers make; None where there is no such loader."""
         self._switch_ns: dict[str, int] = {}
         """What switching a cure takes."""
         self._until = 0
@@ -576,6 +576,8 @@ class TrialInProgram:
                  "settled_steps": self._until - block.steps - step,
                  "settled_ns": self._began_ns - since_ns, "waited_ns": self._waited_ns}
             )  # fmt: skip
+        if block is not None and block.pair is not None:
+            self._settles_from = self._until, now_ns
         self._read_losses()
         self._next_block()
 
@@ -591,12 +593,12 @@ class TrialInProgram:
                 continue
             if block.pair is None:
                 self._settles_from = site.count, time.perf_counter_ns()
+                self._waited_ns = None if self._waited_ns is None else 0
             if self._switched(block):
                 break
         self._block = block
         self._until = site.count + block.steps
         self._first = self._losses_before
-        self._waited_ns = None if self._waited_ns is None else 0
         self._began_ns = time.perf_counter_ns()
 
     def _switched(self, block: _Block) -> bool:
