@@ -25,7 +25,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.source import Connect, JobElsewhere, ManyHosts, Options, Playback, Runner
 from gputui.tui.themes import THEMES
-from gputui.tui.threads import Connected, EventsReady, NotConnected, one_line
+from gputui.tui.threads import EventsReady
 from gputui.tui.tour import Tour
 from gputui.tui.visits import Visits
 from gputui.tui.widgets.line_view import FOR_READERS
@@ -267,27 +267,19 @@ class GputuiApp(Visits):
         gc.enable()
 
     def _connect(self) -> None:
-        self._connecting = threading.Thread(
-            target=self._connecting_main, name="connect", daemon=True
-        )
-        self._connecting.start()
-
-    def _connecting_main(self) -> None:
-        try:
+        def connect() -> None:
             self._source = self._connect_to(self._notice)
             if self._starts:
                 self._source.start()
-        except Exception as error:  # whatever it is, the person must read it
-            self._post(NotConnected(one_line(error)))
-        else:
-            self._post(Connected(self._source))
+
+        self._connecting = self.in_thread(connect, self._connected, self._not_connected)
 
     def _notice(self) -> None:
         self._post(EventsReady())
 
-    def on_connected(self, message: Connected) -> None:
+    def _connected(self, _: None) -> None:
         """The source runs; it may have spoken before."""
-        self.model.source = message.source
+        self.model.source = self._source
         if self.tour is not None:
             self.tour.start()
         self._take()
@@ -300,10 +292,10 @@ class GputuiApp(Visits):
         if self._news is not None and isinstance(event, events.Key):
             self.call_after_refresh(self.main.draw)
 
-    def on_not_connected(self, message: NotConnected) -> None:
+    def _not_connected(self, reason: str) -> None:
         """There is nothing to watch."""
-        self.model.failure = message.reason
-        self.main.refuse(message.reason)
+        self.model.failure = reason
+        self.main.refuse(reason)
         self.main.draw()
 
     def on_events_ready(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gputui.model.events import About, AnyEvent, HostUnavailable, MachineSample
 from gputui.state import Run, Session
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from gputui.report.explain import Analysis, Finding, Verdict
     from gputui.report.scope import RunScope
 
+T = TypeVar("T")
+
 WHOLE = "the whole run"
+
+_MOST_NAMED, _NAME = 200, 60
+"""Kernels, the longest, that are told apart, in so many cells."""
 
 _OF_OTHER_TOOLS = (".nsys-rep", ".qdrep", ".sqlite", ".json", ".json.gz", ".json.zst")
 """How files end that hold single operations themselves."""
@@ -65,7 +70,6 @@ class Model:
     """Those that figures and tables are of; empty for all."""
     phase: str = ""
     """The ranges, by their name, that the tables of Kernels are of; empty for all."""
-    _of_ranks: tuple[int, Run | None] = (-1, None)
     scope: RunScope | None = None
     """What shares are of, if not of the steady steps."""
     stretch: RunScope | None = None
@@ -74,13 +78,22 @@ class Model:
     """Reads some steps again, in a thread, and gives them to `take_stretch`."""
     _read: tuple[RunScope | None, Tables | str] = (None, "")
     """The steps that were read again, or why they are not."""
-    _cut: tuple[int, Run | None] = (-1, None)
-    _found: tuple[int, Verdict | None, Sequence[Finding]] = (-1, None, ())
-    _analyses: tuple[int, dict[int, Analysis]] = (-1, {})
     revision: int = 0
-    """Changes whenever the run's data may have changed: views cache by this. The run's own times do
-    not suffice: a jump in a recording returns to the same moment.
+    """Changes whenever the run's data may have changed. The run's own times do not suffice: a jump
+    in a recording returns to the same moment.
     """
+    _made: tuple[int, dict[Hashable, Any]] = (-1, {})
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, called once for each revision: what is worked out of a run is shared
+        by all who draw it, and none keeps it. `what` names it."""
+        if self._made[0] != self.revision:
+            self._made = self.revision, {}
+        made = self._made[1]
+        if what not in made:
+            made[what] = make()
+        result: T = made[what]
+        return result
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold `events` in. Readings of the machine do not change an ended run."""
@@ -166,11 +179,9 @@ class Model:
         whole = self.session.run
         if not self.ranks or whole is None:
             return whole
-        if self._of_ranks[0] != self.revision:
-            from gputui.report.scope import of_ranks
+        from gputui.report.scope import of_ranks
 
-            self._of_ranks = self.revision, of_ranks(whole, self.ranks)
-        return self._of_ranks[1]
+        return self.once("of ranks", lambda: of_ranks(whole, self.ranks))
 
     def choose_ranks(self, ranks: Iterable[int]) -> None:
         """Let figures and tables be of some ranks; of all, if none are given."""
@@ -210,13 +221,12 @@ class Model:
     @property
     def scoped(self) -> Run | None:
         """The newest run, cut to the scope."""
-        if self.scope is None or self.run is None:
-            return self.run
-        if self._cut[0] != self.revision:
-            from gputui.report.scope import cut
+        run, scope = self.run, self.scope
+        if scope is None or run is None:
+            return run
+        from gputui.report.scope import cut
 
-            self._cut = self.revision, cut(self.run, self.scope)
-        return self._cut[1]
+        return self.once("cut", lambda: cut(run, scope))
 
     @property
     def tables(self) -> Tables | None:
@@ -248,29 +258,36 @@ class Model:
     @property
     def found(self) -> tuple[Verdict | None, Sequence[Finding]]:
         """The newest run's conclusion and findings, of all ranks, for all who show them."""
-        if self._found[0] != self.revision:
-            from gputui.report.explain import conclusion, findings
+        if (run := self.session.run) is None:
+            return None, ()
+        from gputui.report.explain import conclusion, findings
 
-            if (run := self.session.run) is None:
-                self._found = self.revision, None, ()
-            else:
-                analysis = self.analysis(run)
-                self._found = self.revision, conclusion(analysis), findings(analysis)
-        return self._found[1:]
+        analysis = self.analysis(run)
+        return self.once("found", lambda: (conclusion(analysis), findings(analysis)))
 
     def analysis(self, run: Run, session: Session | None = None) -> Analysis:
-        """What is worked out of a run, or of a part of one, as it is at this revision: all who draw
-        it share that, and none keeps it. `session` is another than the model's where some steps
-        were read again."""
+        """What is worked out of a run, or of a part of one, as it is at this revision. `session` is
+        another than the model's where some steps were read again."""
         from gputui.report.explain import Analysis
 
-        if self._analyses[0] != self.revision:
-            self._analyses = self.revision, {}
         # An analysis keeps its run alive, so that the number is of no other one.
-        known = self._analyses[1].get(id(run))
-        if known is None:
-            known = self._analyses[1][id(run)] = Analysis(session or self.session, run)
-        return known
+        return self.once(id(run), lambda: Analysis(session or self.session, run))
+
+    @property
+    def kernel_names(self) -> Mapping[str, str]:
+        """The kernels that took most, by their full names, in short ones that tell them apart: the
+        same in all views."""
+        run = self.session.run
+        if run is None:
+            return {}
+        from gputui.report.statistics import kernel_rows
+        from gputui.tui.widgets.canvas import short_names
+
+        def named() -> Mapping[str, str]:
+            full = [row.name for row in kernel_rows(self.session, run)[:_MOST_NAMED]]
+            return dict(zip(full, short_names(full, _NAME), strict=True))
+
+        return self.once("names", named)
 
     @property
     def interval_s(self) -> float:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from abc import ABCMeta as _ProtocolMeta
     from pathlib import Path
 
-    from gputui.collect.catalogue import Catalogue, Forecast, Value
+    from gputui.collect.catalogue import Catalogue, Forecaster, Value
     from gputui.model.events import AnyEvent
+    from gputui.playback.index import Moment
     from gputui.state import Session
     from gputui.state.session import HostNews
     from gputui.store.journal.writer import RecordingWriter
@@ -61,16 +62,6 @@ class Source(Protocol):
         """Stop; whether nothing is left behind."""
 
 
-class Asked(Protocol):
-    """Where a form asks what a run would need: see collect.forecast.Forecaster."""
-
-    def ask(self, workload: str, values: Mapping[str, Value], gpu: str | None) -> Forecast:
-        """Blocks. Raises CatalogueError."""
-
-    def close(self) -> None:
-        """No more questions."""
-
-
 @runtime_checkable
 class Runner(Source, Protocol, metaclass=_ByClass):
     """A source that samples this machine and starts workloads.
@@ -87,7 +78,7 @@ class Runner(Source, Protocol, metaclass=_ByClass):
 
     def catalogue(self) -> Catalogue: ...
 
-    def forecaster(self) -> Asked:
+    def forecaster(self) -> Forecaster:
         """Says what runs would need; to be closed."""
 
     def start_workload(
@@ -104,22 +95,6 @@ class Attacher(Runner, Protocol, metaclass=_ByClass):
 
     def attach(self, pid: int) -> None:
         """Attach to a process; an active run is ended first. Events report the outcome."""
-
-
-class Moment(Protocol):
-    """Something in a recording worth jumping to. `kind` is "phase" or what happened."""
-
-    @property
-    def time_ns(self) -> int:
-        """When."""
-
-    @property
-    def kind(self) -> str:
-        """What it is."""
-
-    @property
-    def text(self) -> str:
-        """In words."""
 
 
 @runtime_checkable

@@ -19,7 +19,6 @@ from textual.message import Message
 
 from gputui.base.sanitize import LIKENESS
 from gputui.tui.running import Ending
-from gputui.tui.source import Source
 from gputui.tui.themes import defaults_of, sixteen_colors
 from gputui.tui.widgets.line_view import TextFilter
 
@@ -32,20 +31,6 @@ class EventsReady(Message, bubble=False):
     def can_replace(self, message: Message) -> bool:
         """A later notice adds nothing to an earlier one."""
         return isinstance(message, EventsReady)
-
-
-@dataclass
-class Connected(Message, bubble=False):
-    """The source is running."""
-
-    source: Source
-
-
-@dataclass
-class NotConnected(Message, bubble=False):
-    """There is no source, and why."""
-
-    reason: str
 
 
 @dataclass
@@ -153,7 +138,7 @@ class Threads(Look):
 
     def in_thread(
         self, work: Callable[[], T], then: Callable[[T], None], failed: Callable[[str], None]
-    ) -> None:
+    ) -> threading.Thread:
         """Do `work` in a thread, then call `then` with its result, or `failed` with one line."""
 
         def main() -> None:
@@ -161,8 +146,10 @@ class Threads(Look):
                 result = work()
             except Exception as error:  # shown to the person, who can do something about it
                 reason = one_line(error)
-                self._post(Called(lambda: failed(reason)))
+                self.from_thread(lambda: failed(reason))
             else:
-                self._post(Called(lambda: then(result)))
+                self.from_thread(lambda: then(result))
 
-        threading.Thread(target=main, name="work", daemon=True).start()
+        thread = threading.Thread(target=main, name="work", daemon=True)
+        thread.start()
+        return thread

@@ -41,7 +41,7 @@ async def test_details_sort_and_filter(show: Show) -> None:
         await shown.press("6", "enter")
         assert "calls that allocate" in shown.text
         await shown.press("escape", "right", "enter")
-        assert "rate while copying" in shown.text
+        assert "Bytes a second while they ran" in shown.text
         await shown.press("escape", "s")
         assert "▼count" in shown.text
         await shown.press("r")

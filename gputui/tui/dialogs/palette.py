@@ -29,7 +29,6 @@ from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
 from gputui.tui.textual_internals import Resized
 from gputui.tui.themes import NAMES
-from gputui.tui.widgets.canvas import short_names
 from gputui.tui.widgets.view import Details, Lead
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ MOST_NAMED = 5000
 
 MOST_FOUND = 100
 """Of these that are listed."""
-
-_NAME = 68
-"""Cells of a kernel's name: the palette is as wide as a terminal of 80 columns."""
 
 _WAIT_S, _WAITS = 0.05, 40
 """How long what is typed waits for the folder of recordings to be read."""
@@ -184,7 +180,7 @@ class Places(_Provider):
         main = self.gputui.main
         phases = phase_rows(tables.run)[:MOST_NAMED]
         kernels = kernel_rows(tables.session, tables.run)[:MOST_NAMED]
-        short = short_names([row.name for row in kernels], _NAME)
+        names = self.gputui.model.kernel_names
 
         def to(view: str, key: object) -> Do:
             return partial(main.follow_lead, Lead(view, key))
@@ -192,8 +188,10 @@ class Places(_Provider):
         return [
             *(Entry(row.path, "phase", to("phases", row.key)) for row in phases),
             *(
-                Entry(row.name, "kernel", to("kernels", row.name), name)
-                for row, name in zip(kernels, short, strict=True)
+                Entry(
+                    row.name, "kernel", to("kernels", row.name), names.get(row.name, row.short_name)
+                )
+                for row in kernels
             ),
         ]
 

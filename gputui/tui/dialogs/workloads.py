@@ -20,6 +20,7 @@ from gputui.collect.catalogue import (
     Catalogue,
     CatalogueError,
     Forecast,
+    Forecaster,
     Parameter,
     Value,
     Workload,
@@ -32,7 +33,6 @@ from gputui.tui.widgets.recordings import RecordingLibrary
 
 if TYPE_CHECKING:
     from gputui.state import Session
-    from gputui.tui.source import Asked
     from gputui.tui.threads import Threads
 
 
@@ -122,7 +122,7 @@ class WorkloadDialog(Dialog[StartRequest]):
         last: str,
         *,
         target: Target | None = None,
-        asked: Asked | None = None,
+        asked: Forecaster | None = None,
         session: Session | None = None,
     ) -> None:
         """`target` None is a run on the CPU; `asked` says what a run would need; `session` is of
@@ -365,7 +365,7 @@ class WorkloadForm(Dialog[StartRequest]):
         workload: Workload,
         typed: Mapping[str, str],
         target: Target | None,
-        asked: Asked | None,
+        asked: Forecaster | None,
         session: Session | None,
     ) -> None:
         super().__init__()

@@ -15,7 +15,6 @@ from gputui.tui.source import (
     Attacher,
     JobElsewhere,
     ManyHosts,
-    Moment,
     Playback,
     Runner,
     clock_text,
@@ -28,6 +27,7 @@ from gputui.tui.widgets.view import View
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
+    from gputui.playback.index import Moment
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
@@ -332,10 +332,15 @@ class Commands(ReplayKeys):
 
     # --- processes of others
 
+    @property
+    def _process(self) -> ProcessRow | None:
+        """The chosen one, of a view that lists some."""
+        return getattr(self.view, "process", None)
+
     def action_attach(self) -> None:
         """Look inside the chosen process, after a question that names it."""
-        process, source = self.view.process, self.model.source
-        host, hosts = self.view.process_host, self.model.hosts
+        process, source = self._process, self.model.source
+        host, hosts = getattr(self.view, "process_host", self.model.host), self.model.hosts
         run = self.model.run if hosts is None else hosts[host].session.run
         if self.model.readonly:
             self.refuse("cannot attach: gputui is read-only")
@@ -382,7 +387,7 @@ class Commands(ReplayKeys):
 
     def action_signal(self) -> None:
         """Send a signal to the chosen process, after a question that names it."""
-        process = self.view.process
+        process = self._process
         if self.model.readonly:
             self.refuse("cannot send a signal: gputui is read-only")
         elif not isinstance(self.model.source, Runner):
@@ -420,7 +425,8 @@ class Commands(ReplayKeys):
 
     def action_export(self) -> None:
         """Export the run, or in Sessions the chosen recording."""
-        if self.view.export():
+        if (export := getattr(self.view, "export", None)) is not None:
+            export()
             return
         run = self.model.run
         if run is None:

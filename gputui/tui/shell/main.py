@@ -24,7 +24,7 @@ from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
 from gputui.tui.widgets.line_view import ROLES
 from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Asked, Lead, Led, Notice, View, is_too_small
+from gputui.tui.widgets.view import Lead, Led, Notice, View, is_too_small
 
 if TYPE_CHECKING:
     from gputui.tui.dialogs.boxes import FilterField
@@ -46,6 +46,20 @@ MOST_COPIED = 74_000
 
 _IN_TMUX = "; nothing arrived? tmux set -s set-clipboard on"
 """Said once: tmux drops what programs copy unless it was told to take it (its manual, OSC 52)."""
+
+
+def _of_view(method: str, elsewhere: str, unmoved: str = "") -> Callable[..., None]:
+    """The action that does what the shown view has this method for; of another view it says where
+    there is one, `unmoved` where nothing looks different then."""
+
+    def action(screen: ViewKeys, *given: int) -> None:
+        act = getattr(screen.view, method, None)
+        if act is None:
+            screen.say(elsewhere)
+        else:
+            screen.do_or_say(partial(act, *given), unmoved or elsewhere)
+
+    return action
 
 
 class ViewKeys(Commands):
@@ -70,56 +84,21 @@ class ViewKeys(Commands):
         """Do something; where nothing looks different then and nothing was said, say why: no key
         is without an answer."""
         before = self.view.painted
-        act()
-        if self._message is None and self.view.painted == before:
+        told = act()
+        if isinstance(told, str) and told:
+            self.say(told)
+        elif self._message is None and self.view.painted == before:
             self.say(why_not)
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self._sort(self.view.sort)
-
-    def action_reverse(self) -> None:
-        """Sort the other way round."""
-        self._sort(self.view.reverse)
-
-    def _sort(self, sort: Callable[[], None]) -> None:
-        before = self.view.drawn
-        sort()
-        if not self.view.SORTS or self.view.drawn == before:
-            self.say(_NOTHING_TO_SORT)
-
-    def action_libraries(self) -> None:
-        """Show or hide ranges of libraries."""
-        if told := self.view.toggle_libraries():
-            self.say(told)
-
-    def action_raw_names(self) -> None:
-        """Fold the numbering of names, or not."""
-        if told := self.view.toggle_raw_names():
-            self.say(told)
-
-    def action_processes(self) -> None:
-        """Show processes in the whole view, or not."""
-        self.do_or_say(partial(self._toggle, self.view.toggle_processes), "no process is listed")
-
-    def action_tree(self) -> None:
-        """Show processes as a tree, or not."""
-        self.do_or_say(
-            partial(self._toggle, self.view.toggle_tree),
-            "no process that is listed launched another",
-        )
-
-    def _toggle(self, toggle: Callable[[], bool]) -> None:
-        if not toggle():
-            self.say(_NO_PROCESSES)
-
-    def action_zoom(self, step: int) -> None:
-        """A longer or shorter time in all charts."""
-        before = self.view.painted
-        if told := self.view.zoom(step):
-            self.say(f"charts show {told}")
-        elif self.view.painted == before:
-            self.say("no further that way" if self.view.CHARTS else _NO_CHARTS)
+    action_sort = _of_view("sort", _NOTHING_TO_SORT)
+    action_reverse = _of_view("reverse", _NOTHING_TO_SORT)
+    action_libraries = _of_view("toggle_libraries", "ranges of libraries are in Phases: 4 shows it")
+    action_raw_names = _of_view("toggle_raw_names", "names of ranges are in Phases: 4 shows it")
+    action_processes = _of_view("toggle_processes", _NO_PROCESSES, "no process is listed")
+    action_tree = _of_view(
+        "toggle_tree", _NO_PROCESSES, "no process that is listed launched another"
+    )
+    action_zoom = _of_view("zoom", _NO_CHARTS, "no further that way")
 
     def action_scale(self) -> None:
         """Charts up to all there is, or as large as they can be drawn."""
@@ -133,13 +112,8 @@ class ViewKeys(Commands):
 
     def action_step(self, columns: int) -> None:
         """Read all charts at another moment."""
-        before = self.view.drawn
-        if not self.view.CHARTS:
-            self.say(_NO_CHARTS)
-            return
-        self.view.step(columns)
-        if self.view.drawn == before:
-            self.say(f"there is nothing {'later' if columns > 0 else 'earlier'} to read")
+        why_not = f"there is nothing {'later' if columns > 0 else 'earlier'} to read"
+        _of_view("step", _NO_CHARTS, why_not)(self, columns)
 
     def action_note(self, step: int) -> None:
         """To the next thing of note, or the one before."""
@@ -190,7 +164,7 @@ class ViewKeys(Commands):
         from gputui.report.scope import STEADY, in_words, scopes, why_no_stretch
 
         found = scopes(run)
-        stretch = self.view.stretch or self.model.stretch
+        stretch = getattr(self.view, "stretch", None) or self.model.stretch
         if stretch is not None and why_no_stretch(run) is None:
             found.insert(-1, stretch)
         if len(found) == 1:
@@ -214,14 +188,15 @@ class ViewKeys(Commands):
             super().action_replay_event()
 
     def _went_to_note(self, step: int) -> bool:
-        why_not = self.view.next_note(step)
-        if why_not:
+        go = getattr(self.view, "next_note", None)
+        if go is not None and (why_not := go(step)):
             self.say(why_not)
-        return why_not is not None
+        return go is not None
 
     def action_recording(self, what: str) -> None:
         """Apply an action to a recording."""
-        if not self.view.on_recording(what):
+        act = getattr(self.view, "on_recording", None)
+        if act is None or not act(what):
             marks = "m marks phases (4), ranks (6) and recordings: 7 shows them"
             self.say(marks if what == "mark" else "recordings are in Runs: 7 shows them")
 
@@ -343,9 +318,6 @@ class MainScreen(ViewKeys):
         """Show the evidence; Escape leads back."""
         await self.follow_lead(message.to)
 
-    async def on_asked(self, message: Asked) -> None:
-        await self.run_action(message.action)
-
     async def follow_lead(self, to: Lead) -> None:
         """Show another view, and choose there; Escape leads back."""
         if to.view != self.current:
@@ -441,7 +413,7 @@ class MainScreen(ViewKeys):
         before, was = self.current, self.view.painted
         if self.view.needle:
             self.view.needle = ""
-        elif self.view.go_back():
+        elif (go_back := getattr(self.view, "go_back", None)) is not None and go_back():
             return
         elif self.trail:
             await self.action_view(self.trail.pop())

@@ -274,7 +274,7 @@ class CompareView(TableView):
         columns = comparison_columns(table, self._listed, self._effects)
         keys = [row[:2] for row in self._listed]
         room = height - len(rows) - len(foot)
-        rows += self.table(columns, self._listed, keys, width, room, len(rows))
+        rows += self.table(columns, self._listed, keys, width, room, len(rows), is_sorted=False)
         rows += [()] * (height - len(rows) - len(foot))
         return rows + foot
 
@@ -290,12 +290,12 @@ class CompareView(TableView):
         pairs = [(column.header, cell_text(column, cell)) for column, cell in cells]
         return Details(str(row[0]), labelled(pairs, 16))
 
-    def export(self) -> bool:
+    def export(self) -> None:
         """Ask where the comparison is to be written, and as what."""
         comparison = self._comparison
         if comparison is None:
             self._gputui.main.refuse("nothing is compared yet")
-            return True
+            return
         from gputui.render import formats, write_whole
         from gputui.tui.dialogs.boxes import ExportDialog
 
@@ -315,7 +315,6 @@ class CompareView(TableView):
         able.sort(key=lambda known: known.key != "md")  # a comparison is for people first
         dialog = ExportDialog(default, able, "Export the comparison")
         self.app.push_screen(dialog, answered)
-        return True
 
     def sort(self) -> None:
         """By how much changed, or in the order of the baseline."""

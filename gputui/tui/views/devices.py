@@ -53,7 +53,9 @@ class DevicesView(ProcessListView, ChartedView):
         self.mark_phases()
         if not session.gpus:
             return self._without_gpu(width, height)
-        self.listed = self.in_order(filter_rows(process_rows(session), self.needle))
+        matching = filter_rows(process_rows(session), self.needle)
+        matching.sort(key=lambda row: row.pid)
+        self.listed = self.in_order(process_columns(False, lambda row: row), matching)
         if self.as_tree:
             self.listed = tree_rows(self.listed, launcher_rows(session))
         host = flow(host_items(session), width, 1)
@@ -112,11 +114,10 @@ class DevicesView(ProcessListView, ChartedView):
             return None
         return next((row for row in self.listed if row.identity == self.cursor.key), None)
 
-    def toggle_tree(self) -> bool:
+    def toggle_tree(self) -> None:
         """Processes under what launched them, or in one list."""
         self.as_tree = not self.as_tree
         self.draw()
-        return True
 
     def follow(self) -> None:
         """Return to the newest moment, with a GPU chosen."""

@@ -501,9 +501,8 @@ class HostsView(ProcessListView):
             needle = "" if named else self.needle
             rows = filter_rows(process_rows(host.session), needle)
             found += [HostProcess(host.name, row) for row in rows]
-        ordered = self.in_order(one.row for one in found)
-        place = {id(row): number for number, row in enumerate(ordered)}
-        return sorted(found, key=lambda one: place[id(one.row)])
+        found.sort(key=lambda one: one.row.pid)
+        return self.in_order(_columns(), found)
 
     def _process_rows(self, width: int, height: int, top: int) -> list[Row]:
         note = self.filter_note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import msgspec
@@ -36,11 +37,10 @@ from gputui.tui.widgets.canvas import (
     heading,
     labelled,
     row_width,
-    short_names,
     wrap,
 )
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
-from gputui.tui.widgets.table import column
+from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (
     NO_MATCH,
     Details,
@@ -50,9 +50,6 @@ from gputui.tui.widgets.view import (
     kernel_columns,
     operation_columns,
 )
-
-_MOST_NAMED = 200
-"""Kernels, the longest, whose names are made different."""
 
 BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
@@ -74,15 +71,11 @@ _BAR = 8
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The tables at one state of the run: the same figures are not read twice."""
+    """The table of a tab."""
 
-    revision: int
-    table: int
     rows: tuple[TableRow, ...]
     sizes: dict[str, int]
     categories: tuple[tuple[str, int, int, float], ...]
-    names: dict[str, str]
-    """What tells the longest ones apart in little room, by the full name."""
     ranks: dict[str, list[RankSum]]
     """What each rank has of a name, the one with most of it first; of several ranks."""
 
@@ -112,14 +105,14 @@ class KernelsView(TableView):
             text = "Kernels appear here while a program runs."
             return no_run(self.model, width, height, text)
         run = tables.run
-        read = self._tables(tables)
+        read = self._read = self.model.once((self, self.tab), partial(self._tables, tables))
         rows = scope_rows(self.model, width, tables.instead)
         rows.append(self._tabs(len(rows), width, tables))
         if self.tab == 0 and read.categories:
             rows.append(_categories([(name, share) for name, *_, share in read.categories], width))
         needle = self.needle.lower()
         columns = self._columns(read)
-        self.listed = self.by_figure(
+        self.listed = self.in_order(
             columns, (row for row in read.rows if needle in row.name.lower())
         )
         if not self.listed:
@@ -128,10 +121,7 @@ class KernelsView(TableView):
         left = width * 7 // 10 if width >= BESIDE else width
         names = [row.name for row in self.listed]
         kept = _BELOW if width < BESIDE and height >= _TALL else 0
-        table = self.table(
-            columns, self.listed, names, left, height - len(rows) - kept, len(rows),
-            sorted_by=self.orders[self.sorting], ascending=self.other_way,
-        )  # fmt: skip
+        table = self.table(columns, self.listed, names, left, height - len(rows) - kept, len(rows))
         if width < BESIDE:
             room = height - len(rows) - len(table) - 1
             below = self._below(tables, width, room)
@@ -165,19 +155,10 @@ class KernelsView(TableView):
         if tables is None or row is None:
             return None
         rows: list[Row] = [((row.name, "text"),), ()]
-        pairs = (
-            ("category", row.category if self.tab == 0 else ""),
-            ("count", count(row.instances)),
-            ("total", duration(row.total)),
-            ("share", f"{percent(row.percent)} of all {self.tabs[self.tab].lower()}"),
-            ("average", duration(row.average)),
-            ("median", duration(row.median) + ("" if row.exact else " (within 1 %)")),
-            ("p99", duration(row.p99)),
-            ("shortest", duration(row.minimum)),
-            ("longest", duration(row.maximum)),
-            ("deviation", duration(row.deviation)),
-        )
-        rows += labelled([pair for pair in pairs if pair[1]], 20)
+        _, *columns = (kernel_columns, call_columns, operation_columns)[self.tab]()
+        rows += details_of(columns, row)
+        if not row.exact:
+            rows.append((("the median is known within 1 %", "dim"),))
         return Details(row.short_name, (*rows, *self._launches(tables, row.name)))
 
     def _below(self, tables: Tables, width: int, height: int) -> list[Row]:
@@ -234,10 +215,6 @@ class KernelsView(TableView):
         return rows
 
     def _tables(self, tables: Tables) -> _Read:
-        read = self._read
-        key = (self.model.revision, self.tab)
-        if read is not None and (read.revision, read.table) == key:
-            return read
         sizes: dict[str, int] = {}
         categories: list[tuple[str, int, int, float]] = []
         if self.tab == 0:
@@ -248,12 +225,9 @@ class KernelsView(TableView):
         else:
             rows = memory_time_rows(tables.run)
             sizes = {row.name: row.total for row in memory_size_rows(tables.run)}
-        named = [row.name for row in rows[:_MOST_NAMED]] if self.tab == 0 else []
-        names = dict(zip(named, short_names(named, _NAME), strict=True))
         times = [(name, process, one) for name, process, _, one in self._times(tables)]
         ranks = rank_sums(tables.run, times)
-        self._read = _Read(*key, tuple(rows), sizes, tuple(categories), names, ranks)
-        return self._read
+        return _Read(tuple(rows), sizes, tuple(categories), ranks)
 
     def _tabs(self, y: int, width: int, tables: Tables) -> Row:
         total = len(self._read.rows) if self._read else 0
@@ -267,7 +241,7 @@ class KernelsView(TableView):
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
         if self.tab == 0:
             columns = kernel_columns()
-            names = read.names
+            names = self.model.kernel_names
             columns[0] = msgspec.structs.replace(
                 columns[0], words=lambda row: names.get(row.name, row.short_name)
             )

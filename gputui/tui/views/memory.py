@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gputui.model.events import GpuSample
-from gputui.model.units import count, duration, percent, rate, size
+from gputui.model.units import count, percent, size
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import AnyTable, Column
 from gputui.report.statistics import TableRow
@@ -19,7 +19,6 @@ from gputui.report.tables.memory import (
     COPIES,
     OUTSIDE,
     PHASE_MEMORY,
-    Direction,
     PhaseMemory,
     Transfer,
     allocation_rows,
@@ -42,14 +41,11 @@ from gputui.tui.widgets.gpu_charts import (
 )
 from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
 from gputui.tui.widgets.run import scope_rows, why_empty
-from gputui.tui.widgets.table import Move, column, declared, moved
+from gputui.tui.widgets.table import Move, column, declared, details_of, moved
 from gputui.tui.widgets.tree import process_columns as whose_columns
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView, call_columns
 
 # The tables of the Memory view: columns, figures, and why one is empty.
-
-
-_WAYS: tuple[Direction, ...] = ("to device", "to host", "on device", "set")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +94,9 @@ def phase_columns(
 
 def phase_details(row: PhaseMemory) -> tuple[Row, ...]:
     """Everything about one phase."""
-    traffic = row.traffic
-    pairs = (
-        *((f"bytes {way}", size(traffic.bytes_of(way))) for way in _WAYS),
-        ("bytes otherwise", size(traffic.bytes_of("other"))),
-        ("of these pageable", size(traffic.pageable_bytes)),
-        ("time moving them", duration(traffic.moving_ns)),
-        ("calls that allocate", count(traffic.allocations)),
-        ("calls that free", count(traffic.releases)),
-        ("time in those calls", duration(traffic.allocating_ns)),
-    )
     note = "With all that happened in phases inside it, of threads with a range of their own."
-    return (*labelled(pairs, 22), (), ((note, "dim"),))
+    figures = declared(PHASE_MEMORY, *_MOVED, "other_bytes")
+    return (*details_of(figures, row), (), ((note, "dim"),))
 
 
 TRANSFER_SORTS = ("bytes", "count", "time", "rate")
@@ -124,17 +111,7 @@ def transfer_columns() -> list[Column[Transfer]]:
 
 def transfer_details(row: Transfer) -> tuple[Row, ...]:
     """Everything about one kind of copy, and what its kind of memory means."""
-    pairs = (
-        ("from", row.source or "unknown"),
-        ("to", row.destination or "unknown"),
-        ("bytes", size(row.total_bytes)),
-        ("count", count(row.count)),
-        ("average", size(row.average_bytes)),
-        ("largest", size(row.largest_bytes)),
-        ("time on the GPU", duration(row.total_ns)),
-        ("rate while copying", rate(row.bytes_per_s)),
-    )
-    rows = labelled(pairs, 22)
+    rows = details_of(transfer_columns()[1:], row)
     if row.is_pageable:
         text = "Pageable memory is copied through a buffer of the driver's: pinned is faster."
         rows = (*rows, (), ((text, "dim"),))
@@ -146,21 +123,12 @@ ALLOCATION_SORTS = ("total", "count", "average", "longest")
 
 def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
     """The call's times, and the phases it was made in."""
-    pairs = (
-        ("count", count(row.instances)),
-        ("total", duration(row.total)),
-        ("share of CUDA calls", percent(row.percent)),
-        ("average", duration(row.average)),
-        ("median", duration(row.median)),
-        ("shortest", duration(row.minimum)),
-        ("longest", duration(row.maximum)),
-    )
     made: dict[str, int] = {}
     for call in run.api.values():
         if call.name == row.name:
             path = phase_path(run, call.range) or OUTSIDE
             made[path] = made.get(path, 0) + call.time.count
-    rows: list[Row] = [*labelled(pairs, 22), (), (("called in", "label"),)]
+    rows: list[Row] = [*details_of(call_columns()[1:], row), (), (("called in", "label"),)]
     for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:
         rows.append(((f"{count(calls):>7} ×  ", "value"), (path, "text")))
     return tuple(rows)
@@ -297,7 +265,6 @@ class MemoryView(TableView, ChartedView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.top = 0
-        self._read: tuple[int, Read] | None = None
         self._items: Sequence[Any] = ()
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -343,7 +310,7 @@ class MemoryView(TableView, ChartedView):
     @property
     def orders(self) -> Sequence[str]:
         by_tab = {1: TRANSFER_SORTS, 2: ALLOCATION_SORTS}
-        return by_tab.get(self.tab, ("",))
+        return by_tab.get(self.tab, super().orders)
 
     # --- parts
 
@@ -383,42 +350,32 @@ class MemoryView(TableView, ChartedView):
             if self.model.can_start:
                 rows.append((("  w", "key"), ("  choose a workload and start it", "text")))
             return rows
-        read = self._reading(run)
+        reading = self.model.once(self, lambda: read(self.model.session, run))
         if self.tab == 3:
             return self._workload(run, width, height)
         if self.tab == 0:
-            columns: Sequence[Column[Any]] = phase_columns(read.most, read.phases)
-            self._items = self._matching(read.phases, lambda row: row.path)
-            return self._shown(columns, width, height, top, "", self._why(run, "or allocated any"))
-        by = self.orders[self.sorting]
+            columns: Sequence[Column[Any]] = phase_columns(reading.most, reading.phases)
+            self._items = self._matching(reading.phases, lambda row: row.path)
+            return self._shown(columns, width, height, top, self._why(run, "or allocated any"))
         if self.tab == 1:
             columns = transfer_columns()
-            found = self._matching(read.copies, lambda row: row.operation)
-            self._items = self.by_figure(columns, found)
-            return self._shown(columns, width, height, top, by, self._why(run, ""))
+            found = self._matching(reading.copies, lambda row: row.operation)
+            self._items = self.in_order(columns, found)
+            return self._shown(columns, width, height, top, self._why(run, ""))
         columns = call_columns("call")
-        calls = self._matching(read.calls, lambda row: row.name)
-        self._items = self.by_figure(columns, calls)
+        calls = self._matching(reading.calls, lambda row: row.name)
+        self._items = self.in_order(columns, calls)
         text = "No call got memory or gave it back through CUDA."
-        return self._shown(columns, width, height, top, by, self._why(run, "", text))
+        return self._shown(columns, width, height, top, self._why(run, "", text))
 
     def _shown(
-        self,
-        columns: Sequence[Column[Any]],
-        width: int,
-        height: int,
-        top: int,
-        sorted_by: str,
-        empty: str,
+        self, columns: Sequence[Column[Any]], width: int, height: int, top: int, empty: str
     ) -> list[Row]:
         if not self._items:
             text = NO_MATCH if self.needle else empty
             return [(), *wrap(text, width - 2, "dim", "  ")][:height]
         keys = [self._key(item) for item in self._items]
-        return self.table(
-            columns, self._items, keys, width, height, top,
-            sorted_by=sorted_by, ascending=self.other_way,
-        )  # fmt: skip
+        return self.table(columns, self._items, keys, width, height, top)
 
     def _workload(self, run: Run, width: int, height: int) -> list[Row]:
         rows = reported_rows(run, width)
@@ -428,11 +385,6 @@ class MemoryView(TableView, ChartedView):
             return [(), *wrap(text, width - 2, "dim", "  ")]
         self.top = max(0, min(self.top, len(rows) - height))
         return rows[self.top : self.top + height]
-
-    def _reading(self, run: Run) -> Read:
-        if self._read is None or self._read[0] != self.model.revision:
-            self._read = (self.model.revision, read(self.model.session, run))
-        return self._read[1]
 
     def _matching(self, rows: Sequence[Any], name: Callable[[Any], str]) -> list[Any]:
         needle = self.needle.lower()

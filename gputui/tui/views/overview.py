@@ -67,7 +67,7 @@ from gputui.tui.widgets.run_panels import (
     distribution,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Asked, Details, Lead, Place, View
+from gputui.tui.widgets.view import Details, Lead, Place, View
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -225,7 +225,8 @@ def fill(
     if read.ranks:
         makes.append((partial(waits, read.ranks), min(8, len(read.ranks))))
     if read.kernels:
-        makes.append((partial(short.kernels, read.kernels, chosen=chosen), 13))
+        show_kernels = partial(short.kernels, read.kernels, model.kernel_names, chosen=chosen)
+        makes.append((show_kernels, 13))
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
         makes.append((partial(distribution, tree.step_ns), low + 1))
     if run.log_lines:
@@ -290,7 +291,7 @@ def _stack(
         found = short.phases(read.steps, most, chosen, run.is_active, width)
         panels.append((found, most + 1))
     if tree is None and read.kernels:
-        panels.append((short.kernels(read.kernels, 5, chosen, width), 6))
+        panels.append((short.kernels(read.kernels, model.kernel_names, 5, chosen, width), 6))
     if run.log_lines:
         panels.append((short.output(run, 8, width), 8))
     for panel, most in panels:
@@ -367,18 +368,26 @@ class OverviewView(View):
         layout.add(alert_rows(self.model.session, width))
         layout.add(problems(run, width, self.model.remark, max(2, height // 12)))
         self._answer(layout, run, read, height)
+        others = [
+            Chosen(FINDING, number)
+            for number in range(1, min(len(read.others), max(1, height // 12)) + 1)
+        ]
+        also: list[Row] = []
+        if height >= _HIGH:  # else at the bottom: what must give way is not the panels
+            self._keys += others
+            layout.add(self._also(read, width, height, len(layout.rows)))
+        else:
+            also = self._also(read, width, height)
         layout.add(engine_rows(self.model.session, width))
         if run.metrics:
             layout.add(metric_rows(run, width, 1))
-        also = self._also(read, width, height)
         fill(
             layout, self.model, run, read, height - len(also), self._chosen,
             lambda: self.last_runs,
         )  # fmt: skip
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
-        others = min(len(read.others), max(1, height // 12))
-        self._keys += [Chosen(FINDING, number) for number in range(1, others + 1)]
+        self._keys += [key for key in others if key not in self._keys]
         self._take_places(layout, height)
         if self._chosen is not None and self._chosen not in self._keys:
             self._chosen = None
@@ -501,7 +510,7 @@ class OverviewView(View):
                 tables,
                 main_step(run, phases),
                 ranks if len(ranks) > 1 and ranks[0].late is not None else (),
-                longest_inside(session, run, found.findings[0])
+                longest_inside(session, run, found.findings[0], self.model.kernel_names)
                 if found is not None and found.findings else "",
             )  # fmt: skip
         return self._read
@@ -571,8 +580,9 @@ class OverviewView(View):
             x += len(text)
         layout.add([((" ", "text"), *drawn), names])
 
-    def _also(self, read: Read, width: int, height: int) -> list[Row]:
-        """Further findings, each a sentence or two lines of it."""
+    def _also(self, read: Read, width: int, height: int, top: int | None = None) -> list[Row]:
+        """Further findings, each a sentence or two lines of it, from line `top` on, or at the
+        bottom."""
         shown = read.others[: max(1, height // 12)]
         rows: list[Row] = []
         keys: list[Chosen] = []
@@ -584,7 +594,7 @@ class OverviewView(View):
                 lines = [clip(((lead, "label"), (one.sentence, "text")), width)]
             rows += [chosen_row(row, width) for row in lines] if self._chosen == key else lines
             keys += [key] * len(lines)
-        for y, key in enumerate(keys, height - len(rows)):
+        for y, key in enumerate(keys, height - len(rows) if top is None else top):
             self.places.append(Place(y, 0, width, partial(self._click, key)))
         return rows
 
@@ -601,6 +611,6 @@ class OverviewView(View):
 
     def _go(self, lead: Lead) -> None:
         if lead.view == "log":  # it is a pane below every view
-            self.post_message(Asked("log"))
+            self.ask("log")
         else:
             self.lead(lead)

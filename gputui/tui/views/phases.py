@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -29,7 +29,6 @@ from gputui.tui.widgets.canvas import (
     halved,
     heading,
     labelled,
-    short_names,
     wrap,
 )
 from gputui.tui.widgets.chart import spark
@@ -139,38 +138,27 @@ def _counters(roof: Roof) -> list[tuple[str, str]]:
 # Power and energy of phases, as columns of their table.
 
 
-class PhaseEnergy:
-    """What is known of them, read once for each state of the run."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self._read: tuple[int, float | None, dict[PhaseKey, float]] = (-1, None, {})
-
-    def columns(self, tables: Tables, rows: list[PhaseRow]) -> list[Column[PhaseRow]]:
-        """The mean power while a phase went on, of the outermost ones that were sampled; the energy
-        of a phase's kernels. None of what no phase has."""
-        revision = self._model.revision
-        if self._read[0] != revision:
-            power = _watts(tables, rows)
-            tree = self._model.analysis(tables.run, tables.session).tree
-            per_ns = joules_per_kernel_ns(tables.run, tree)
-            self._read = revision, per_ns, power
-        _, per_ns, power = self._read
-        columns: list[Column[PhaseRow]] = []
-        if power:
-            columns.append(
-                column("power", lambda row: watts(power[row.key]) if row.key in power else "", 8)
+def energy_columns(model: Model, tables: Tables, rows: list[PhaseRow]) -> list[Column[PhaseRow]]:
+    """The mean power while a phase went on, of the outermost ones that were sampled; the energy of
+    a phase's kernels. None of what no phase has."""
+    power = _watts(tables, rows)
+    tree = model.analysis(tables.run, tables.session).tree
+    per_ns = joules_per_kernel_ns(tables.run, tree)
+    columns: list[Column[PhaseRow]] = []
+    if power:
+        columns.append(
+            column("power", lambda row: watts(power[row.key]) if row.key in power else "", 8)
+        )
+    if per_ns is not None:
+        columns.append(
+            column(
+                "energy",
+                lambda row: joules(row.kernel_ns * per_ns) if row.kernel_ns else "",
+                7,
+                width=7,
             )
-        if per_ns is not None:
-            columns.append(
-                column(
-                    "energy",
-                    lambda row: joules(row.kernel_ns * per_ns) if row.kernel_ns else "",
-                    7,
-                    width=7,
-                )
-            )
-        return columns
+        )
+    return columns
 
 
 def _watts(tables: Tables, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
@@ -186,23 +174,18 @@ def _watts(tables: Tables, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
 # The kernels that a phase launched, below the tree of phases.
 
 
-_NAME = 50
-"""Cells of a name where there is room."""
-
-
 def phase_kernels(
-    session: Session, run: Run, phase: PhaseRow, width: int, height: int
+    tables: Tables, names: Mapping[str, str], phase: PhaseRow, width: int, height: int
 ) -> tuple[list[Row], dict[Row, Lead]]:
-    """Those that took most, in so many rows, the heading and the titles included, and where each
-    leads."""
-    known = kernel_rows(session, run, ranges_below(phase.phase))
+    """Those that took most, by their short `names`, in so many rows, the heading and the titles
+    included, and where each leads."""
+    known = kernel_rows(tables.session, tables.run, ranges_below(phase.phase))
     found = known[: height - 2]
     if not found:
         return [], {}
-    names = short_names([row.name for row in found], _NAME)
-    told_apart = dict(zip([row.name for row in found], names, strict=True))
     columns = [
-        column("kernel", lambda row: told_apart[row.name], 0, flexible=True, right=False, width=24),
+        column("kernel", lambda row: names.get(row.name, row.short_name), 0, flexible=True,
+               right=False, width=24),
         *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
                   time_percent="share", total_ns="GPU time"),
     ]  # fmt: skip
@@ -259,6 +242,9 @@ class LastStep:
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
 
+_MOST_OPEN = 200
+"""Phases up to which all are open, of a program without a step: XLA's passes are thousands."""
+
 _TALL = 30
 """Rows from which there is room for more than the tree needs."""
 
@@ -282,7 +268,6 @@ class PhasesView(TableView):
         self.libraries = False
         self.raw_names = False
         self._last_step = LastStep()
-        self._energy = PhaseEnergy(model)
 
     def rows(self, width: int, height: int) -> list[Row]:
         run, tables = self.model.run, self.model.tables
@@ -297,11 +282,13 @@ class PhasesView(TableView):
         live, run = run, self._named(tables.run)
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)
+        is_long = len(everything) > _MOST_OPEN
         beside = {
             row.key
             for row in everything
-            if main is not None and row.has_children and row.depth == 0 and not is_inside(main, row)
-        }
+            if row.has_children and row.depth == 0
+            and (is_long if main is None else not is_inside(main, row))
+        }  # fmt: skip
         self._open_around(beside)
         self.collapsed = frozenset(beside ^ self.turned)
         by = SORTS[self.sorting]
@@ -494,8 +481,8 @@ class PhasesView(TableView):
             wide=width >= _WIDE,
         )
         if width >= _WIDE:
-            columns += self._energy.columns(tables, everything)
-        rows += self.table(columns, self.listed, keys, width, height - 1, top + 1)
+            columns += self.model.once(self, lambda: energy_columns(self.model, tables, everything))
+        rows += self.table(columns, self.listed, keys, width, height - 1, top + 1, is_sorted=False)
         self.records.keep_in_sight(last)
         if not (self.needle or run.is_active or telling(run, everything)):
             # As helpful as without any range: a library's say nothing of where the time goes.
@@ -506,7 +493,9 @@ class PhasesView(TableView):
 
     def _note(self, tables: Tables, run: Run, inherited: bool) -> str:
         """The right part of the heading: what is hidden, and how to show it."""
-        hidden = 0 if self.libraries else len(library_roots(run))
+        # Where a program has no others, they are shown unasked.
+        are_shown = self.libraries or any(is_library_domain(one.domain) for one in self.listed)
+        hidden = 0 if are_shown else len(library_roots(run))
         return "  ".join(
             part
             for part in (
@@ -535,7 +524,7 @@ class PhasesView(TableView):
         if not row.kernels:  # what it spends its time on is all that there is to say of it
             known = halved(self._details(tables, row), width)
             return [(), heading(cut_middle(row.path, width - 8), width), *known][:room], {}
-        return phase_kernels(tables.session, tables.run, row, width, room)
+        return phase_kernels(tables, self.model.kernel_names, row, width, room)
 
 
 def _on_gpu(run: Run) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
@@ -19,8 +20,6 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
-    chosen_row,
-    fit,
     heading,
     joined,
     percent_range,
@@ -29,8 +28,8 @@ from gputui.tui.widgets.canvas import (
 from gputui.tui.widgets.causes import amount, hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel
-from gputui.tui.widgets.table import Move, column, column_at, declared, table_rows
-from gputui.tui.widgets.view import Details, Notice, View
+from gputui.tui.widgets.table import Move, column, declared
+from gputui.tui.widgets.view import Details, Notice, TableView
 
 # A step of each rank, one lane each on one time axis: who computes, who waits in collectives.
 
@@ -245,15 +244,15 @@ def waits(ranks: Sequence[RankTime], height: int, width: int) -> Panel:
     return Panel(title, rows, f"to {duration(highest)} {HEAT[1:]}, newest right", view="ranks")
 
 
-class RanksView(View):
+class RanksView(TableView):
     """The ranks of the run: all of them, whichever the other views are of."""
 
+    SORTS = FILTERS = False
     MARKS = True
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._open = False
-        self._read: tuple[int, list[RankTime], Lateness | None] | None = None
         self._listed: list[RankTime | Fold] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -261,7 +260,7 @@ class RanksView(View):
         run = self.model.session.run
         if run is None:
             return no_run(self.model, width, height)
-        ranks, late = self._ranks()
+        ranks, late = self.model.once(self, partial(self._ranks, run))
         if not ranks:
             return [*self._lost(width), *wrap(_why_none(run), width - 2, "text", "  ")]
         rows = scope_rows(self.model, width, "all ranks, the steady steps")
@@ -276,8 +275,22 @@ class RanksView(View):
         rows.append(heading(f"Ranks  {len(ranks)}", width, note))
         self._listed = list(ranks) if self._open else folded(ranks, late)
         keys: list[Hashable] = [_key(one) for one in self._listed]
-        window = self.cursor.window(keys, max(3, min(len(keys), (height - len(rows)) * 2 // 3)))
-        rows += self._table(width, window, len(rows))
+        lines = max(3, min(len(keys), (height - len(rows)) * 2 // 3))
+        marked = set(self.model.ranks)
+        columns = [
+            one
+            for one in declared(RANKS, *_COLUMNS)
+            if one.seen([one.cell(each) for each in ranks])
+        ]
+        if marked:
+            columns.insert(0, column("", lambda one: "●" if one.rank in marked else "", width=1))
+        items = [
+            one
+            if isinstance(one, RankTime)
+            else ("●" if {each.rank for each in one.ranks} <= marked else " ") + one.text
+            for one in self._listed
+        ]
+        rows += self.table(columns, items, keys, width, lines + 1, len(rows))
         if height < _TALL:
             heat = waits(ranks, height - len(rows) - 3, width)
             rows += [(), heading(heat.title, width, heat.note), *heat.rows] if heat.rows else []
@@ -346,40 +359,10 @@ class RanksView(View):
             (),
         ]
 
-    def _ranks(self) -> tuple[list[RankTime], Lateness | None]:
-        run = self.model.session.run
-        assert run is not None
-        if self._read is None or self._read[0] != self.model.revision:
-            analysis = self.model.analysis(run)
-            ranks = ranks_side_by_side(analysis)
-            self._read = self.model.revision, ranks, analysis.lateness if ranks else None
-        return self._read[1], self._read[2]
-
-    def _table(self, width: int, window: slice, top: int) -> list[Row]:
-        shown = self._listed[window]
-        ranks = [one for one in shown if isinstance(one, RankTime)]
-        marked = self.model.ranks
-        columns = [
-            one
-            for one in declared(RANKS, *_COLUMNS)
-            if one.seen([one.cell(each) for each in ranks])
-        ]
-        if marked:
-            columns.insert(0, column("", lambda one: "●" if one.rank in marked else "", width=1))
-        self.header = (top, lambda x: column_at(columns, ranks, width, x))
-        self.first_item_line = top + 1
-        drawn = table_rows(columns, ranks, width, beyond=self.cursor.beyond)
-        rows, left = drawn[:1], drawn[1:]
-        for number, one in enumerate(shown, window.start):
-            if isinstance(one, Fold):
-                is_marked = {each.rank for each in one.ranks} <= set(marked)
-                row: Row = ((fit(("●" if is_marked else " ") + one.text, width), "dim"),)
-            else:
-                row = left.pop(0)
-            if number == self.cursor.index:
-                row = chosen_row(row, width)
-            rows.append(row)
-        return rows
+    def _ranks(self, run: Run) -> tuple[list[RankTime], Lateness | None]:
+        analysis = self.model.analysis(run)
+        ranks = ranks_side_by_side(analysis)
+        return ranks, analysis.lateness if ranks else None
 
     def _timeline(self, width: int, height: int) -> list[Row]:
         """A step of each rank, on one time axis."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.report.explain import Finding, MachineAnalysis, findings, machine_findings
@@ -10,7 +12,6 @@ from gputui.report.explain.serving import stages, unasked
 from gputui.report.tables.serving import LATENCIES, STAGES, LatencyRow, latencies
 from gputui.state import Session
 from gputui.state.readings import Server
-from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.table import declared, table_rows
@@ -29,10 +30,6 @@ _WIDE = 100
 class ServingView(View):
     """A serving engine."""
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self._read: tuple[int, list[Finding]] | None = None
-
     def rows(self, width: int, height: int) -> list[Row]:
         """Each engine's figures and what was found, latencies, and stages."""
         session, run = self.model.session, self.model.run
@@ -49,7 +46,7 @@ class ServingView(View):
             )  # fmt: skip
         if (sentence := unasked(MachineAnalysis(session))) is not None:
             rows += wrap(f"WAITS FOR WORK  {sentence}", width - 2, "dim", " ")
-        for finding in self._findings(analysis):
+        for finding in self.model.once(self, partial(self._findings, analysis)):
             rows += wrap(f"{finding.word}  {finding.sentence}", width - 2, "warn", " ")
             if width >= _WIDE:
                 rows += wrap(f"try {finding.advice}", width - 4, "text", "   ")
@@ -77,20 +74,16 @@ class ServingView(View):
         return rows[:height]
 
     def _findings(self, analysis: Analysis | None) -> list[Finding]:
-        revision = self.model.revision
-        if self._read is None or self._read[0] != revision:
-            every = (
-                findings(analysis)
-                if analysis is not None
-                else machine_findings(MachineAnalysis(self.model.session))
-            )
-            of_serving = [
-                finding
-                for finding in every
-                if finding.cause in _CAUSES or finding.cause.startswith("stage.")
-            ]
-            self._read = revision, of_serving
-        return self._read[1]
+        every = (
+            findings(analysis)
+            if analysis is not None
+            else machine_findings(MachineAnalysis(self.model.session))
+        )
+        return [
+            finding
+            for finding in every
+            if finding.cause in _CAUSES or finding.cause.startswith("stage.")
+        ]
 
     def activate(self) -> Details | Lead | None:
         """The phases behind the stages."""

@@ -21,13 +21,12 @@ from gputui.tui.source import Runner
 from gputui.tui.widgets.canvas import Row, halved, heading, wrap
 from gputui.tui.widgets.recordings import (
     FIGURES,
-    FROM_LEAST,
     SORTS,
     RecordingLibrary,
     RunIndex,
+    by_command,
     folder_text,
     matching,
-    ordered,
     recording_columns,
     recording_details,
     recording_name,
@@ -84,14 +83,10 @@ class SessionsView(TableView):
         rows = [heading(title, width, self._note(width - cell_len(title) - 8))]
         by = SORTS[self.sorting]
         found = matching(self.library.entries, self.needle)
-        self._listed = ordered(found, by, self.index.of, other_way=self.other_way)
-        if not self._listed:
+        if not found:
+            self._listed = []
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
-        paths = [entry.path for entry in self._listed]
-        shown = self._listed[self.cursor.window(paths, height - 2)]
         entries = self.library.entries
-        # Of rows out of sight figures are read only where they decide the order.
-        self.index.want([*shown, *(found if by in FIGURES else ())])
         before_of: dict[Path, LibraryEntry | None] = {}
 
         def before(entry: LibraryEntry) -> LibraryEntry | None:
@@ -100,11 +95,16 @@ class SessionsView(TableView):
                 before_of[entry.path] = run_before(entry, entries)
             return before_of[entry.path]
 
-        columns = recording_columns(shown, self.marked, self.current, self.index.of, before)
-        rows += self.table(
-            columns, self._listed, paths, width, height - 1, 1,
-            sorted_by=by, ascending=self._is_ascending,
-        )  # fmt: skip
+        columns = recording_columns(found, self.marked, self.current, self.index.of, before)
+        if by == "command":
+            self._listed = by_command(found, other_way=self.other_way)
+        else:
+            self._listed = self.in_order(columns, found)
+        paths = [entry.path for entry in self._listed]
+        shown = self._listed[self.cursor.window(paths, height - 2)]
+        # Of rows out of sight figures are read only where they decide the order.
+        self.index.want([*shown, *(found if by in FIGURES else ())])
+        rows += self.table(columns, self._listed, paths, width, height - 1, 1)
         entry = self.chosen()
         if entry is None or height - len(rows) < _LEAST_BELOW:
             return rows
@@ -139,10 +139,6 @@ class SessionsView(TableView):
         return None
 
     # --- what is shown
-
-    @property
-    def _is_ascending(self) -> bool:
-        return (SORTS[self.sorting] in FROM_LEAST) != self.other_way
 
     def _note(self, room: int) -> str:
         """The state of the list, as much as there is room for."""
@@ -212,12 +208,12 @@ class SessionsView(TableView):
         actions[what]()
         return True
 
-    def export(self) -> bool:
+    def export(self) -> None:
         """Ask for the format and the target of the chosen recording."""
         entry = self.chosen()
         if entry is None or entry.problem is not None:
             self.refuse("choose a recording to export first")
-            return True
+            return
         from gputui.render import formats
         from gputui.tui.dialogs.boxes import ExportDialog
 
@@ -231,7 +227,6 @@ class SessionsView(TableView):
         stem = (Path() if is_demo else entry.path.parent) / recording_name(entry.path)
         dialog = ExportDialog(stem, formats.every(), "Export the recording")
         self.app.push_screen(dialog, answered)
-        return True
 
     def say(self, text: str, *, bad: bool = False) -> None:
         # The folder is in the heading; the error must not be cut off for its sake.

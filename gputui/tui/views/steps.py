@@ -181,7 +181,7 @@ class StepsView(DraggedView):
         if not seen:  # drawing found fewer steps, as those of another run
             return ""
         (first, _), (last, steps) = seen[0].own, seen[-1].own
-        return f"steps {count(first)} to {count(last + max(1, steps) - 1)}"
+        return f"charts show steps {count(first)} to {count(last + max(1, steps) - 1)}"
 
     def _roll(self, move: Move, event: events.MouseEvent) -> None:
         """The wheel zooms in what is under it, and there; elsewhere where the cursor is."""

@@ -80,6 +80,8 @@ def _column(shown: Column[object], place: int, lines: Sequence[Line]) -> Column[
         flexible=shown.show is None,
         right=shown.is_right,
         width=min(longest, _LEAST_TEXT) if shown.show is None else longest,
+        by=lambda line: line.cells[place],
+        show=shown.show,
     )  # fmt: skip
 
 
@@ -94,7 +96,14 @@ def _pairs(
     """A table of texts."""
     lines = [Line(n, pair, pair) for n, pair in enumerate(pairs)]
     columns = [
-        column(header, partial(_text, n), flexible=True, right=False, width=_LEAST_TEXT)
+        column(
+            header,
+            partial(_text, n),
+            flexible=True,
+            right=False,
+            width=_LEAST_TEXT,
+            by=partial(_text, n),
+        )
         for n, header in enumerate(headers)
     ]
     return Listed(name, title, "", headers, columns, lines)
@@ -106,7 +115,6 @@ class SummaryView(TableView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._opened = ""
-        self._read: tuple[int, list[Listed]] = (-1, [])
         self._tables: list[Listed] = []
         """Those that match the filter."""
 
@@ -117,28 +125,25 @@ class SummaryView(TableView):
         if run is None:
             text = "A run's tables appear here, during the run and after it."
             return no_run(model, width, height, text)
-        if self._read[0] != model.revision:
-            tables = listed(model.session, run, lost_end=model.lost_end)
-            self._read = model.revision, tables
+        tables = model.once(self, lambda: listed(model.session, run, lost_end=model.lost_end))
         rows = [run_row(run, width, lost_end=model.lost_end), *scope_rows(model, width, WHOLE)]
         rows += problems(run, width, model.remark, most=4)
         self._tables = [
             table
-            for table in self._read[1]
+            for table in tables
             if self.needle.lower() in table.title.lower() or table.matching(self.needle)
         ]
         opened = self._table
         if opened is None:
             return [*rows, *self._list(width, height - len(rows), len(rows))]
         self.sorting = min(self.sorting, len(opened.columns))  # a table may have fewer now
-        lines = self._ordered(opened)
+        title_matches = self.needle.lower() in opened.title.lower()
+        found = opened.lines if title_matches else opened.matching(self.needle)
+        lines = self.in_order(opened.columns, found)
         notes = (self.filter_note, opened.note, "Esc all tables, ← → others")
         rows.append(heading(opened.title, width, "  ".join(filter(None, notes))))
         keys = [line.number for line in lines]
-        return rows + self.table(
-            opened.columns, lines, keys, width, height - len(rows), len(rows),
-            sorted_by=self.orders[self.sorting], ascending=self._is_ascending(opened),
-        )  # fmt: skip
+        return rows + self.table(opened.columns, lines, keys, width, height - len(rows), len(rows))
 
     def _list(self, width: int, height: int, top: int) -> list[Row]:
         title = f"Tables  {len(self._tables)}"
@@ -213,36 +218,12 @@ class SummaryView(TableView):
         self.sorting, self.other_way = 0, False
         self.draw()
 
-    @property
-    def _place(self) -> int | None:
-        """Of the column that sorts."""
-        return self.sorting - 1 if self.sorting else None
-
-    def _is_ascending(self, opened: Listed) -> bool:
-        place = self._place
-        return (place is not None and not opened.columns[place].is_right) != self.other_way
-
-    def _ordered(self, opened: Listed) -> list[Line]:
-        title_matches = self.needle.lower() in opened.title.lower()
-        lines = list(opened.lines) if title_matches else opened.matching(self.needle)
-        place = self._place
-        if place is None:
-            return lines[::-1] if self.other_way else lines
-        known = [line for line in lines if line.cells[place] is not None]
-        known.sort(key=partial(_sort_key, place), reverse=not self._is_ascending(opened))
-        return known + [line for line in lines if line.cells[place] is None]
-
-
-def _sort_key(place: int, line: Line) -> tuple[bool, float, str]:
-    """Figures by size, texts by letters."""
-    cell = line.cells[place]
-    if isinstance(cell, int | float):
-        return False, float(cell), ""
-    return True, 0.0, str(cell).lower()
-
 
 def _beginning(table: Listed) -> str:
-    return "  ".join(text for text in table.lines[0].texts if text and text != MISSING)
+    """The first line: names, then figures."""
+    texts = zip(table.columns, table.lines[0].texts, strict=True)
+    named = sorted(texts, key=lambda pair: pair[0].show is not None)
+    return "  ".join(text for _, text in named if text and text != MISSING)
 
 
 def _facts(session: Session, run: Run, lost_end: bool) -> list[tuple[str, str]]:

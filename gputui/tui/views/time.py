@@ -13,6 +13,7 @@ from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import SPEAKS
 from gputui.report.phases import in_main_step, outside_ns, phase_rows
+from gputui.report.schema import Column
 from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.tables.bounds import idle_phases
@@ -26,7 +27,7 @@ from gputui.tui.widgets.canvas import (
     Span,
     bar,
     beside,
-    chosen_row,
+    cut_apart,
     cut_middle,
     fit,
     heading,
@@ -37,8 +38,8 @@ from gputui.tui.widgets.canvas import (
 from gputui.tui.widgets.causes import Sums, amount, of_scope, share_bar, sums
 from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
-from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, Lead, Place, View
+from gputui.tui.widgets.table import Move, column
+from gputui.tui.widgets.view import Details, Lead, Place, TableView
 
 # A line of the time tree, and what is known of the chosen one in words.
 
@@ -69,7 +70,7 @@ def where(line: Line) -> str:
 
 
 def about(
-    run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: int,
+    model: Model, run: Run, found: Verdict, line: Line, own: Sequence[TableRow], width: int,
     leads: dict[Row, Lead],
 ) -> list[Row]:  # fmt: skip
     """What was seen of a line, what to try, what that gains, and the evidence. `own` are the
@@ -97,8 +98,8 @@ def about(
             rows += [(), *_labelled("Try", f"{cause.advice}.{why}", width)]
     else:
         rows += _finding(finding, meaning, width)
-    rows += _labelled("Key", f"{key}, in --fail-if and in JSON", width)
-    return rows + _evidence(run, leaf, own, width, leads)
+    rows += _labelled("Name", f"{key}, for --fail-if and in JSON", width)
+    return rows + _evidence(model, run, leaf, own, width, leads)
 
 
 def _finding(finding: Finding, meaning: list[Row], width: int) -> list[Row]:
@@ -124,7 +125,7 @@ _WHEN = {
 
 
 def _evidence(
-    run: Run, leaf: Leaf, own: Sequence[TableRow], width: int, leads: dict[Row, Lead]
+    model: Model, run: Run, leaf: Leaf, own: Sequence[TableRow], width: int, leads: dict[Row, Lead]
 ) -> list[Row]:
     """Source lines of an idle leaf and the phases the GPU idled in; kernels of a busy one."""
     rows: list[Row] = []
@@ -138,8 +139,9 @@ def _evidence(
     if not LEAVES[leaf].is_idle:
         if own:
             rows += [(), (("  Kernels  of this cause, by GPU time; Enter shows them", "head"),)]
-        for row in own[:MOST_KERNELS]:
-            name = cut_middle(row.short_name, width - 26)
+        own, names = own[:MOST_KERNELS], model.kernel_names
+        shown = cut_apart([names.get(row.name, row.short_name) for row in own], width - 26)
+        for row, name in zip(own, shown, strict=True):
             figures = f" {duration(row.total):>9} {count(row.instances):>8} ×"
             rows.append(((f"  {fit(name, width - 26)}", "text"), (figures, "value")))
             leads[rows[-1]] = Lead("kernels", row.name)
@@ -177,14 +179,18 @@ _LEAST_PICTURE = 8
 BESIDE = 100
 """Columns from which the chosen leaf stands beside the tree, not below it."""
 
+_NAME, _SHARE = 26, 10
+"""Cells of columns."""
+
 _STATES = ("busy", "idle")
 _WHOLE = 100
 """Columns of what is known of a line, shown whole."""
 
 
-class TimeView(View):
+class TimeView(TableView):
     """Where the time goes."""
 
+    SORTS = FILTERS = False
     FOLLOWS_SCOPE = True
 
     def __init__(self, model: Model) -> None:
@@ -192,7 +198,7 @@ class TimeView(View):
         self.closed: set[str] = set()
         self.opened: set[str] = set()
         """Busy leaves whose kernels are shown."""
-        self._read: tuple[int, Verdict | None, dict[Leaf, list[TableRow]]] | None = None
+        self._read: tuple[Verdict | None, dict[Leaf, list[TableRow]]] = (None, {})
         self._whole: tuple[int, IciclePart, int] | None = None
         """A step as boxes, at one state of the run, and how many steps it adds up."""
         self._lines: list[Line] = []
@@ -207,7 +213,7 @@ class TimeView(View):
         run = self.model.run
         if run is None:
             return no_run(self.model, width, height)
-        found, kernels = self._of(run)
+        found, kernels = self._read = self.model.once(self, partial(self._of, run))
         tree = found.tree if found else None
         if found is None or tree is None:
             why = wrap(unaccounted(run), width - 2, "text", "  ")
@@ -221,20 +227,10 @@ class TimeView(View):
             largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
             self.cursor.key = next((key for key in led if key in keys), LEAVES[largest].key)
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
-        window = self.cursor.window(keys, tall)
-        self.first_item_line, self.table_width = top + 1, left
-        title = "cause                       share"
-        of = of_scope(tree)
-        of = of if len(title) + len(of) + 4 <= left else of.partition(" since")[0]
-        rows: list[Row] = [((fit(f" {title}   {of}", left), "head"),)]
-        for number, line in enumerate(self._lines[window], window.start):
-            rows.append(self._drawn(line, left, number == self.cursor.index))
-            if line.fold:
-                y = top + len(rows) - 1
-                act = partial(self._toggle, line.key)
-                at = 1 + 2 * line.depth
-                self.places.append(Place(y, at, at + 2, act))
-        rows.append(((fit(_total(tree, left, self.cursor.beyond), left), "dim"),))
+        rows = self.table(self._columns(tree, left), self._lines, keys, left, tall + 1, top)
+        total = f" {'total':<{_NAME}}{'100.0 %':>{_SHARE + 1}}"
+        figure = amount(tree, tree.wall_ns).rjust(left - len(total))
+        rows.append(((fit(total + figure, left), "dim"),))
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
@@ -244,7 +240,7 @@ class TimeView(View):
             return rows
         leads: dict[Row, Lead] = {}
         at, y = (left + 2, 0) if is_beside else (0, len(rows))
-        known = about(run, found, chosen, self._own(chosen), width - at, leads)
+        known = about(self.model, run, found, chosen, self._own(chosen), width - at, leads)
         known = in_room(known, height - y, chosen)
         self.link(known, leads, top + y, at, width)
         return beside([(rows, left), (known, width - at)]) if is_beside else [*rows, *known]
@@ -299,10 +295,10 @@ class TimeView(View):
     def _show_whole(self, line: Line) -> None:
         from gputui.tui.dialogs.boxes import DetailsBox
 
-        run, found = self.model.run, self._read[1] if self._read is not None else None
+        run, found = self.model.run, self._read[0]
         if run is not None and found is not None:
             width = min(_WHOLE, self.app.size.width - 10)
-            _, *rows = about(run, found, line, self._own(line), width, {})
+            _, *rows = about(self.model, run, found, line, self._own(line), width, {})
             self.app.push_screen(DetailsBox(Details(where(line), tuple(rows))))
 
     def activate(self) -> Details | Lead | None:
@@ -333,31 +329,29 @@ class TimeView(View):
 
     def _own(self, line: Line) -> list[TableRow]:
         """The kernels of its cause."""
-        return self._read[2].get(line.leaf, []) if self._read and line.leaf is not None else []
+        return self._read[1].get(line.leaf, []) if line.leaf is not None else []
 
     def _beside(self, leaf: Leaf) -> list[TableRow]:
         """What a leaf without kernels of its own is of, the largest first: copies, and for chains
         the elementwise ones."""
-        if leaf is Leaf.ELEMENTWISE_CHAIN and self._read is not None:
-            return self._read[2].get(Leaf.ELEMENTWISE, [])
+        if leaf is Leaf.ELEMENTWISE_CHAIN:
+            return self._read[1].get(Leaf.ELEMENTWISE, [])
         run = self.model.run
         rows = memory_time_rows(run) if run is not None and leaf in COPIES else []
         of_host = leaf is not Leaf.COPY_DEVICE
         return [row for row in rows if ("Host" in row.name) == of_host]
 
     def _of(self, run: Run) -> tuple[Verdict | None, dict[Leaf, list[TableRow]]]:
-        if self._read is None or self._read[0] != self.model.revision:
-            kernels: dict[Leaf, list[TableRow]] = {}
-            for row in kernel_rows(self.model.session, run):
-                kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
-            scoped = self.model.scoped or run
-            is_all = scoped is self.model.session.run
-            found = self.model.found[0] if is_all else verdict(self.model.analysis(scoped))
-            tree = found.tree if found is not None else None
-            if tree is not None and tree.leaves.get(Leaf.ATTENTION_UNFUSED):  # told by its softmax
-                kernels.setdefault(Leaf.ATTENTION_UNFUSED, kernels.get(Leaf.SOFTMAX, []))
-            self._read = (self.model.revision, found, kernels)
-        return self._read[1], self._read[2]
+        kernels: dict[Leaf, list[TableRow]] = {}
+        for row in kernel_rows(self.model.session, run):
+            kernels.setdefault(leaf_of_kernel(row.name), []).append(row)
+        scoped = self.model.scoped or run
+        is_all = scoped is self.model.session.run
+        found = self.model.found[0] if is_all else verdict(self.model.analysis(scoped))
+        tree = found.tree if found is not None else None
+        if tree is not None and tree.leaves.get(Leaf.ATTENTION_UNFUSED):  # told by its softmax
+            kernels.setdefault(Leaf.ATTENTION_UNFUSED, kernels.get(Leaf.SOFTMAX, []))
+        return found, kernels
 
     def _toggle(self, key: Hashable) -> None:
         name = str(key)
@@ -369,7 +363,7 @@ class TimeView(View):
         self.draw()
 
     def _listed(self, tree: TimeTree, kernels: dict[Leaf, list[TableRow]]) -> list[Line]:
-        known = sums(tree)
+        known, names = sums(tree), self.model.kernel_names
         parts = sorted(
             zip(_STATES, (known.busy, known.idle), strict=True),
             key=lambda part: -sum(tree.leaves[leaf] for leaf in part[1]),
@@ -389,38 +383,52 @@ class TimeView(View):
                 if name in self.opened:
                     whole = sum(row.total for row in own) or 1
                     lines += [
-                        Line(f"{name} {row.name}", 2, row.short_name,
+                        Line(f"{name} {row.name}", 2, names.get(row.name, row.short_name),
                               f"{percent(100 * row.total / whole)} of it",
                               0, leaf=leaf, kernel=row)
                         for row in own[:MOST_KERNELS]
                     ]  # fmt: skip
         return lines
 
-    def _drawn(self, line: Line, width: int, is_chosen: bool) -> Row:
-        tree = self._read[1].tree if self._read is not None and self._read[1] is not None else None
-        mark = f"{line.fold or ' '} "
-        alerted = (
-            line.kernel is None
-            and line.leaf is not None
-            and has_alert(self.model.session, line.leaf)
-        )
-        label = f"{MARK} " * alerted + cut_middle(line.label, 24 - 2 * line.depth - 2 * alerted)
-        name = f" {'  ' * line.depth}{mark}{label}"
-        role = "title" if line.depth == 0 else "dim" if line.kernel is not None else "text"
-        row: Row = ((fit(name, 27), role), (f" {line.share:>10}", "value"))
-        if line.kernel is None and tree is not None:
-            room = width - 27 - 11 - 13
-            drawn: Span = ("", "text")
-            if room >= 4:
-                share = tree.share(line.ns)
-                drawn = (bar(share, room), "label")  # of several causes
-                drawn = drawn if line.leaf is None else share_bar(line.leaf, share, room)
-            row = (*row, ("  ", "text"), drawn, (f" {amount(tree, line.ns):>9}", "text"))
-        else:
-            row = (*row, (f"  {duration(line.kernel.total) if line.kernel else ''} in all", "dim"))
-        if is_chosen:
-            return chosen_row(row, width)
-        return row
+    def _columns(self, tree: TimeTree, width: int) -> list[Column[Line]]:
+        """Name, share, a bar and the time a step of a line; of a kernel what all of them took."""
+        of = of_scope(tree)
+        room = max(4, width - _NAME - _SHARE - 16)  # one for a bar to scroll with
+
+        def name(line: Line) -> str:
+            leaf = line.leaf if line.kernel is None else None
+            alerted = leaf is not None and has_alert(self.model.session, leaf)
+            label = f"{MARK} " * alerted + cut_middle(line.label, 23 - 2 * line.depth - 2 * alerted)
+            return f" {'  ' * line.depth}{line.fold or ' '} {label}"
+
+        def drawn(line: Line) -> Span:
+            if line.kernel is not None:
+                return f"{duration(line.kernel.total)} in all", "dim"
+            share = tree.share(line.ns)
+            if line.leaf is None:
+                return bar(share, room), "label"  # of several causes
+            return share_bar(line.leaf, share, room)
+
+        roles = ("title", "text", "dim")
+        return [
+            column(
+                " cause", name, right=False, width=_NAME, role=lambda line: roles[line.depth]
+            ),
+            column("share", lambda line: line.share, width=_SHARE, role="value"),
+            column(
+                of * (len(of) <= room), lambda line: drawn(line)[0], flexible=True, right=False,
+                width=room, role=lambda line: drawn(line)[1],
+            ),
+            column("", lambda line: "" if line.kernel else amount(tree, line.ns), width=9),
+        ]  # fmt: skip
+
+    def click_mark(self, line: int, x: int) -> bool:
+        """That of a line opens or closes it."""
+        one = self._lines[line]
+        if not one.fold or not 0 <= x - 1 - 2 * one.depth < 2:
+            return False
+        self._toggle(one.key)
+        return True
 
 
 def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
@@ -428,9 +436,3 @@ def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
     return Line(
         meaning.key, 1, meaning.label, known.text([leaf]), tree.leaves[leaf], fold=fold, leaf=leaf
     )
-
-
-def _total(tree: TimeTree, width: int, beyond: str) -> str:
-    label = f" total, {beyond}" if beyond else " total"
-    figure = amount(tree, tree.wall_ns).rjust(width - 38)
-    return f"{label}{'100.0 %'.rjust(38 - len(label))}{figure}"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
+from os.path import commonprefix
 
 from rich.cells import cell_len, set_cell_size
 
@@ -281,6 +282,24 @@ def cut_middle(text: str, width: int) -> str:
     tail = tail[at:]
     head = set_cell_size(text, width - 1 - cell_len(tail)).rstrip()
     return head.rstrip(ELLIPSIS) + ELLIPSIS + tail.lstrip(ELLIPSIS)
+
+
+def cut_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Texts cut in the middle to `width` cells; those that would then read alike keep the part in
+    which they differ."""
+    cut = [cut_middle(text, width) for text in texts]
+    alike: dict[str, set[str]] = {}
+    for text, shown in zip(texts, cut, strict=True):
+        alike.setdefault(shown, set()).add(text)
+    for number, (text, shown) in enumerate(zip(texts, cut, strict=True)):
+        if len(alike[shown]) > 1 and width >= _LEAST_APART:
+            same, head = len(commonprefix([*alike[shown]])), width // 3
+            rest = text[max(head, same - 2) :]
+            cut[number] = f"{text[:head]}{ELLIPSIS}{cut_middle(rest, width - head - 1)}"
+    return cut
+
+
+_LEAST_APART = 12
 
 
 def short_names(names: Sequence[str], width: int) -> list[str]:

@@ -133,7 +133,7 @@ class ChartedView(View):
     def zoom(self, step: int) -> str:
         text = self.look.zoom(step)
         self.draw()
-        return text
+        return f"charts show {text}"
 
     def step(self, columns: int) -> None:
         session = self.model.session

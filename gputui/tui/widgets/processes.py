@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from gputui.model.units import MISSING, duration, percent, size
+from gputui.model.events import ProcessSample
+from gputui.model.metrics import metrics_of
+from gputui.model.units import MISSING, duration, size
 from gputui.report.schema import Column
-from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow, sort_rows
+from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow
 from gputui.state import Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row
@@ -31,7 +33,7 @@ _LAYOUT = (
 )
 """The columns in the order of the screen, each with its priority and its least width."""
 
-_TITLES = {PROCESSES_NOW.column(key).heading: key for key, _, _ in _LAYOUT if key != "kind"}
+_TITLES = tuple(PROCESSES_NOW.column(key).heading for key, _, _ in _LAYOUT if key != "kind")
 """The columns that rows are sorted by, by heading: of types there are too few."""
 
 _OF_LAUNCHERS = ("pid", "user", "run_time_ns", "command")
@@ -59,6 +61,7 @@ def process_columns(many_instances: bool, of: Callable[[T], ProcessRow]) -> list
         return column(
             declared.heading, text, priority, flexible=is_command, right=not is_text, width=width,
             role=(lambda line: _role(of(line))) if is_command else "text",
+            by=lambda line: declared.cell(of(line)), show=declared.show,
         )  # fmt: skip
 
     return [made(*each) for each in _LAYOUT]
@@ -91,6 +94,10 @@ def _role(row: ProcessRow) -> str:
     return "accent" if row.run is not None else "dim" if row.is_launcher else "text"
 
 
+_OF_HOST = ("cpu_percent", "host_memory_bytes")
+"""Figures of a process on the host, once for all its GPUs."""
+
+
 def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
     """The table's knowledge of a process, with all its GPUs and the reasons for what is missing."""
     why = session.host_unavailable
@@ -113,24 +120,17 @@ def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
     if row.is_launcher:
         rows.append(line("", "not on a GPU itself: it started what is"))
         return tuple(rows)
-    rows += [
-        line("CPU", percent(row.cpu_percent), "cpu_percent"),
-        line("memory", size(row.host_memory_bytes), "host_memory_bytes"),
-    ]
+    metrics = metrics_of(ProcessSample)
+    for field in _OF_HOST:
+        rows.append(
+            line(metrics[field].title, metrics[field].unit.show(getattr(row, field)), field)
+        )
     for use in row.uses:
         place = "" if use.gpu_instance_id is None else f", MIG instance {use.gpu_instance_id}"
         rows.append(((f"on GPU {use.gpu}{place}", "head"),))
-        rows += [
-            line("  memory", size(use.gpu_memory_bytes), "gpu_memory_bytes"),
-            line("  SM", percent(use.sm_percent), "sm_percent"),
-            line(
-                "  memory bandwidth",
-                percent(use.memory_bandwidth_percent),
-                "memory_bandwidth_percent",
-            ),
-            line("  encoder", percent(use.encoder_percent), "encoder_percent"),
-            line("  decoder", percent(use.decoder_percent), "decoder_percent"),
-        ]
+        for field, metric in metrics.items():
+            if field not in _OF_HOST:
+                rows.append(line(f"  {metric.title}", metric.unit.show(getattr(use, field)), field))
     return tuple(rows)
 
 
@@ -196,7 +196,7 @@ class ProcessListView(TableView):
 
     ABOVE: str
 
-    orders = tuple(_TITLES)
+    orders = _TITLES
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -219,22 +219,11 @@ class ProcessListView(TableView):
     def has_lines(self) -> bool:
         return True  # above the processes
 
-    @property
-    def _descends(self) -> bool:
-        """Figures from the largest, texts from A, as long as that is the usual way."""
-        column = PROCESSES_NOW.column(_TITLES[self.orders[self.sorting]])
-        return (column.show is not None) != self.other_way
-
-    def in_order(self, rows: Iterable[ProcessRow]) -> list[ProcessRow]:
-        """The processes by the column that was chosen."""
-        return sort_rows(rows, _TITLES[self.orders[self.sorting]], descending=self._descends)
-
-    def toggle_processes(self) -> bool:
+    def toggle_processes(self) -> None:
         """Give processes the whole view, or not."""
         self.only_processes = not self.only_processes
         self.focus_on = "processes" if self.only_processes else self.ABOVE
         self.draw()
-        return True
 
     def list_rows(
         self,
@@ -246,7 +235,4 @@ class ProcessListView(TableView):
     ) -> list[Row]:
         """The table of those `lines` around the cursor; it follows a heading in line `top`."""
         width, height = size
-        return self.table(
-            columns, lines, keys, width, height - 1, top + 1,
-            sorted_by=self.orders[self.sorting], ascending=not self._descends,
-        )  # fmt: skip
+        return self.table(columns, lines, keys, width, height - 1, top + 1)

@@ -21,7 +21,7 @@ from gputui.model.leaves import LEAVES
 from gputui.model.naming import command_key, operands
 from gputui.model.units import MISSING, duration, joules, percent, quantity, size
 from gputui.report.common_unit import StepKind
-from gputui.report.schema import Column
+from gputui.report.schema import Column, Show
 from gputui.report.statistics import Mean
 from gputui.store import SUFFIXES, default_folder
 from gputui.store.library import Found, LibraryEntry, describe, files
@@ -266,10 +266,10 @@ FIGURES: dict[str, Callable[[RunFacts], float | None]] = {
 """What is known of a run once it was read, by its column."""
 
 SORTS = ("when", "name", "workload", "host", "length", "result", "size", "command", *FIGURES)
+"""By "command", which is no column, runs of one stand together."""
+
 _GIVEN_NAME = re.compile(r"\d{8}-\d{6}-.*")
 """What the screen calls a recording: when, and what."""
-
-FROM_LEAST = ("name", "workload", "host", "result")
 
 
 def recording_name(path: Path) -> str:
@@ -376,7 +376,7 @@ def run_words(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> str:
 
 
 def recording_columns(
-    shown: Sequence[LibraryEntry],
+    listed: Sequence[LibraryEntry],
     marked: Collection[Path],
     current: Path | None,
     facts: Callable[[LibraryEntry], RunFacts | None],
@@ -385,9 +385,20 @@ def recording_columns(
     """The columns; the least useful ones are dropped first if there is no room. `facts` are those
     of a run, `before` the run that it is compared with."""
 
-    def of(entry: LibraryEntry, show: Callable[[RunFacts], str]) -> str:
+    def figure(title: str, show: Show, priority: int) -> Column[LibraryEntry]:
+        def of(entry: LibraryEntry) -> float | None:
+            found = facts(entry)
+            return None if found is None else FIGURES[title](found)
+
+        def words(entry: LibraryEntry) -> str:
+            value = of(entry)
+            return show(value) if value is not None else "" if facts(entry) is None else "-"
+
+        return column(title, words, priority, by=of, show=show)
+
+    def cause(entry: LibraryEntry) -> str:
         found = facts(entry)
-        return "" if found is None else show(found)
+        return "" if found is None else found.cause
 
     def change(entry: LibraryEntry) -> str:
         other = before(entry)
@@ -398,22 +409,27 @@ def recording_columns(
 
     def result(entry: LibraryEntry) -> str:
         """What limited it, where it ended well."""
-        cause = of(entry, lambda f: f.cause) if entry.succeeded else ""
+        limited = cause(entry) if entry.succeeded else ""
         unread = ", reading…" * (entry.succeeded is True and is_unread(entry, facts(entry)))
-        return cause or result_text(entry, current)[:60] + unread
+        return limited or result_text(entry, current)[:60] + unread
 
     columns = [
         column("", lambda e: "●" if e.path in marked else " ", 0, right=False, width=1, role="key"),
-        column("when", lambda e: when_text(e.started_ns), 4, right=False, width=5),
+        column(
+            "when", lambda e: when_text(e.started_ns), 4, right=False, width=5,
+            by=lambda e: e.started_ns, show=duration,
+        ),
         # By the script that ran: each run was called python.
-        column("workload", lambda e: program_of(e) or "-", 0, right=False, width=8),
+        column(
+            "workload", lambda e: program_of(e) or "-", 0, right=False, width=8, by=program_of
+        ),
         column(
             "changed", lambda e: what_changed(e, before(e)), 2, flexible=True, right=False, width=16
         ),
-        column("step", lambda e: of(e, lambda f: duration(f.step.amount) if f.step else "-"), 1),
+        figure("step", duration, 1),
         column("change", change, 3, right=False),
-        column("per s", lambda e: of(e, lambda f: quantity(f.rate) if f.rate else "-"), 6),
-        column("busy", lambda e: of(e, lambda f: _percent(f.busy_percent)), 6),
+        figure("per s", quantity, 6),
+        figure("busy", percent, 6),
         column(
             "result",
             result,
@@ -421,19 +437,26 @@ def recording_columns(
             flexible=True,
             right=False,
             width=19,
-            role=lambda e: result_role(e, current, of(e, lambda f: f.cause)),
+            role=lambda e: result_role(e, current, cause(e)),
+            by=lambda e: e.problem or e.result or "",
         ),
-        column("J/token", lambda e: of(e, lambda f: joules(f.token_joules)), 6),
-        column("length", _length, 5, width=7),
-        column("host", lambda e: (e.hostname or "-")[:16], 9, right=False, width=6),
+        column("length", _length, 5, width=7, by=lambda e: e.length_ns or 0, show=duration),
+        column(
+            "host", lambda e: (e.hostname or "-")[:16], 9, right=False, width=6,
+            by=lambda e: e.hostname or "",
+        ),
         column("GPU", lambda e: gpus_text(e)[:20], 10, right=False, width=8),
-        column("size", lambda e: size(e.size_bytes), 8, width=8),
-    ]
-    if not any(one is not None and one.token_joules for one in map(facts, shown)):
-        columns = [one for one in columns if one.heading != "J/token"]
-    if widest := max(map(cell_len, map(_own_name, shown)), default=0):
+        column("size", lambda e: size(e.size_bytes), 8, width=8, by=lambda e: e.size_bytes,
+               show=size),
+    ]  # fmt: skip
+    if any(one is not None and one.token_joules for one in map(facts, listed)):
+        columns.insert(-4, figure("J/token", joules, 6))
+    if widest := max(map(cell_len, map(_own_name, listed)), default=0):
         width = min(14, widest)
-        columns.append(column("name", _own_name, 1, flexible=True, right=False, width=width))
+        columns.append(
+            column("name", _own_name, 1, flexible=True, right=False, width=width,
+                   by=lambda e: recording_name(e.path))
+        )  # fmt: skip
     return columns
 
 
@@ -446,10 +469,6 @@ def _own_name(entry: LibraryEntry) -> str:
 def _length(entry: LibraryEntry) -> str:
     length_ns = entry.run_ns or entry.length_ns
     return duration(length_ns) if length_ns else "-"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else percent(value)
 
 
 def date_text(time_ns: int) -> str:
@@ -495,45 +514,16 @@ def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]
     ]
 
 
-def ordered(
-    entries: Iterable[LibraryEntry], by: str, facts: Callable[[LibraryEntry], RunFacts | None], *,
-    other_way: bool,
-) -> list[LibraryEntry]:  # fmt: skip
-    """The recordings by one of SORTS: names from A, figures and dates from the highest, those
-    without the figure last. By command: those of the newest run first, newest first."""
-
-    if by == "command":
-        known = list(entries)
-        newest: dict[tuple[str, ...], int] = {}
-        for one in known:
-            newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
-        known.sort(
-            key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
-        )
-        return known[::-1] if other_way else known
-
-    if (figure := FIGURES.get(by)) is not None:
-        values = {one: figure(found) if (found := facts(one)) else None for one in entries}
-        there = [one for one in values if values[one] is not None]
-        there.sort(key=lambda one: values[one] or 0.0, reverse=not other_way)
-        return there + [one for one in values if values[one] is None]
-
-    def key(entry: LibraryEntry) -> tuple[str | float, str]:
-        texts = {
-            "name": recording_name(entry.path),
-            "workload": program_of(entry),
-            "host": entry.hostname,
-            "result": entry.problem or entry.result,
-        }
-        figures = {
-            "when": entry.started_ns,
-            "length": entry.length_ns or 0,
-            "size": entry.size_bytes,
-        }
-        first = (texts[by] or "").lower() if by in texts else figures[by]
-        return first, entry.path.name
-
-    return sorted(entries, key=key, reverse=(by not in FROM_LEAST) != other_way)
+def by_command(entries: Iterable[LibraryEntry], *, other_way: bool) -> list[LibraryEntry]:
+    """The runs of the command that ran last first, newest first."""
+    known = list(entries)
+    newest: dict[tuple[str, ...], int] = {}
+    for one in known:
+        newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
+    known.sort(
+        key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
+    )
+    return known[::-1] if other_way else known
 
 
 def recording_details(entry: LibraryEntry, current: Path | None, changed: str) -> tuple[Row, ...]:

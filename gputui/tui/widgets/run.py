@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -12,10 +12,12 @@ from textual.content import Content
 from textual.widgets import Log
 
 from gputui.model.leaves import COPIES, LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.naming import short_name
 from gputui.model.units import count, duration, parameter, percent, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.answer import other_means
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.phase_tree import phase_path
 from gputui.report.phases import main_step, phase_rows, shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
@@ -35,7 +37,6 @@ from gputui.tui.widgets.canvas import (
     joined,
     paragraph,
     row_width,
-    short_names,
     wrap,
 )
 from gputui.tui.widgets.line_view import FOR_READERS, readable
@@ -51,9 +52,6 @@ _CALLS = {
     Leaf.ALLOCATION: re.compile("Malloc|Free"),
 }
 """Calls in which the CPU is meanwhile."""
-
-_NAME = 48
-"""Cells of the name of a kernel that a cause is in."""
 
 MOST_SEEN = 3
 """Rows of what was seen of a cause, where a screen is high."""
@@ -97,7 +95,9 @@ def _seen(finding: Finding, width: int, most: int) -> list[Row]:
     return []
 
 
-def longest_inside(session: Session, run: Run, finding: Finding) -> str:
+def longest_inside(
+    session: Session, run: Run, finding: Finding, names: Mapping[str, str] | None = None
+) -> str:
     """What a cause that no line is known of is of: the kernel, the copy or the call that takes most
     of it, and the phase; of other idle time the phase alone. Empty where neither is known."""
     leaf = LEAF_OF_KEY.get(finding.cause)
@@ -114,9 +114,12 @@ def longest_inside(session: Session, run: Run, finding: Finding) -> str:
         step = main_step(run, phase_rows(run))
         inside = [(path, part) for path, part in idle_phases(run)
                   if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
-        whole = sum(part for _, part in inside) or 1.0
-        return next((f"{path}, {percent(100 * part / whole)} of the idle time in phases of a step"
-                     for path, part in inside), "")  # fmt: skip
+        if inside:
+            (path, part), whole = inside[0], sum(part for _, part in inside) or 1.0
+            return f"{path}, {percent(100 * part / whole)} of the idle time in phases of a step"
+        lines = line_shares(run, leaf=leaf) if leaf in AT_A_LINE else []
+        return "".join(f"{one.where}, in {percent(100 * one.seen / one.samples)} of the samples: "
+                       "no line has most" for one in lines[:1])  # fmt: skip
     else:
         own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
         named = [(kernel_name(session, one.kernel), one) for one in run.kernels.values()]
@@ -132,7 +135,7 @@ def longest_inside(session: Session, run: Run, finding: Finding) -> str:
         return ""
     [(name, total_ns)] = took.most_common(1)
     path = next(path for (of, path), _ in by_phase.most_common() if of == name)
-    shown = dict(zip(took, short_names([*took], _NAME), strict=True))[name]
+    shown = (names or {}).get(name) or short_name(name)
     each = f"{shown}: {count(times[name])} × {duration(total_ns / max(1, times[name]))}"
     return f"{each}, in {path}" if path else each
 

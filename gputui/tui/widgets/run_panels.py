@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -22,11 +22,11 @@ from gputui.tui.widgets.canvas import (
     bar,
     beside,
     chosen_row,
+    cut_apart,
     cut_middle,
     fit,
     flow,
     heading,
-    short_names,
 )
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.run import log_rows, output_note
@@ -343,14 +343,17 @@ def _busy_a_step(row: PhaseRow) -> float:
     return row.gpu_busy_ns * row.per_step_ns / row.cpu.total
 
 
-def kernels(rows: Sequence[TableRow], height: int, chosen: Chosen | None, width: int) -> Panel:
-    """The kernels that took most."""
+def kernels(
+    rows: Sequence[TableRow], names: Mapping[str, str], height: int, chosen: Chosen | None,
+    width: int,
+) -> Panel:  # fmt: skip
+    """The kernels that took most, by their short names."""
     ranked = list(rows[:height])
     room = max(16, width - 19)
-    names = short_names([row.name for row in ranked], room)
+    shown = cut_apart([names.get(row.name, row.short_name) for row in ranked], room)
     whole = sum(row.total for row in rows) or 1
     found: list[Row] = []
-    for row, name in zip(ranked, names, strict=True):
+    for row, name in zip(ranked, shown, strict=True):
         line: Row = (
             (f" {fit(name, room)} ", "text"),
             (f"{percent(100 * row.total / whole):>7}", "value"),

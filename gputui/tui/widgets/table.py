@@ -16,8 +16,9 @@ from textual.geometry import Region, Spacing
 from textual.message import Message
 from textual.widgets import DataTable
 
-from gputui.report.schema import Column, TableSpec, columns_that_fit
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_middle, fit, row_width
+from gputui.model.units import MISSING
+from gputui.report.schema import Cell, Column, Show, TableSpec, columns_that_fit
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_apart, fit, row_width
 from gputui.tui.widgets.line_view import role_style
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ Move = Literal["up", "down", "page_up", "page_down", "home", "end", "left", "rig
 
 GAP = 2
 
-_SENTENCES = ("result", "command")
+_SENTENCES = ("result", "command", "beginning with")
 """Headings of columns whose texts are cut at their ends: names are cut in the middle."""
 
 
@@ -38,11 +39,14 @@ def column(
     right: bool = True,
     width: int = 0,
     role: Callable[[T], str] | str = "text",
+    by: Callable[[T], Cell] | None = None,
+    show: Show | None = None,
 ) -> Column[T]:
-    """A column that no declared table has."""
+    """A column that no declared table has. Rows are sorted `by` what has `show` for figures."""
     return Column(
-        title, words=cell, priority=priority, flexible=flexible, right=right, width=width, role=role
-    )
+        title, show, value=by, words=cell, priority=priority, flexible=flexible, right=right,
+        width=width, role=role,
+    )  # fmt: skip
 
 
 def declared(
@@ -63,15 +67,28 @@ def declared(
     return found
 
 
+def details_of(columns: Sequence[Column[T]], item: T) -> tuple[Row, ...]:
+    """What the columns show of an item, those without room too, and what each is."""
+    told = [(one, text) for one in columns if (text := one.text(item)) not in ("", MISSING)]
+    label = max((cell_len(one.heading) for one, _ in told), default=0) + 2
+    figure = max((cell_len(text) for _, text in told), default=0) + 2
+    return tuple(
+        ((f"{one.heading:<{label}}", "label"), (f"{text:<{figure}}", "text"), (one.meaning, "dim"))
+        for one, text in told
+    )
+
+
 def _unless_nothing(one: Column[T]) -> Callable[[T], str]:
     return lambda row: one.text(row) if one.cell(row) else ""
 
 
 def fit_columns(
-    columns: Sequence[Column[T]], items: Sequence[T], width: int
+    columns: Sequence[Column[T]], items: Sequence[T | str], width: int
 ) -> list[tuple[Column[T], int, list[str]]]:
-    """The columns that fit `width`, each with its width and the text of its cells."""
-    texts = [[column.text(item) for item in items] for column in columns]
+    """The columns that fit `width`, each with its width and the text of its cells. Items that are
+    a text have none."""
+    rows = [item for item in items if not isinstance(item, str)]
+    texts = [[column.text(item) for item in rows] for column in columns]
     widths = [
         column.width
         if column.flexible
@@ -95,7 +112,7 @@ def fit_columns(
 
 def table_rows(
     columns: Sequence[Column[T]],
-    items: Sequence[T],
+    items: Sequence[T | str],
     width: int,
     *,
     selected: int | None = None,
@@ -103,12 +120,16 @@ def table_rows(
     ascending: bool = False,
     beyond: str = "",
 ) -> list[Row]:
-    """A header and one row per item. The selected row is one span in the role "cursor".
+    """A header and one row per item; one that is a text stands across all columns. The selected
+    row is one span in the role "cursor".
 
     `beyond` says how many rows are out of sight: it stands in the header's first gap with room.
     """
     mark = "▲" if ascending else "▼"
-    fitted = fit_columns(columns, items, width)
+    fitted = [
+        (column, size, cut_apart(cells, size) if _is_of_names(column) else cells)
+        for column, size, cells in fit_columns(columns, items, width)
+    ]
     header = []
     for column, size, _ in fitted:
         title = column.heading
@@ -120,17 +141,18 @@ def table_rows(
     if gap := beyond and re.search(free, titles):
         titles = f"{titles[: gap.start()]}{beyond}{titles[gap.end() :]}"
     rows: list[Row] = [((titles, "head"),)]
+    cells_of = 0
     for number, item in enumerate(items):
-        spans: list[Span] = []
+        spans: list[Span] = [(fit(item, width), "dim")] if isinstance(item, str) else []
         for position, (column, size, cells) in enumerate(fitted):
+            if isinstance(item, str):
+                break
             role = column.role if isinstance(column.role, str) else column.role(item)
-            cell = cells[number]
-            if column.flexible and not column.is_right and column.heading not in _SENTENCES:
-                cell = cut_middle(cell, size)
-            text = fit(cell, size, right=column.is_right)
+            text = fit(cells[cells_of], size, right=column.is_right)
             if position:
                 spans.append((" " * GAP, "text"))
             spans.append((text, role))
+        cells_of += not isinstance(item, str)
         if number == selected:
             rows.append(chosen_row(tuple(spans), width))
         else:
@@ -138,7 +160,13 @@ def table_rows(
     return rows
 
 
-def column_at(columns: Sequence[Column[T]], items: Sequence[T], width: int, x: int) -> str | None:
+def _is_of_names(column: Column[Any]) -> bool:
+    return column.flexible and not column.is_right and column.heading not in _SENTENCES
+
+
+def column_at(
+    columns: Sequence[Column[T]], items: Sequence[T | str], width: int, x: int
+) -> str | None:
     """The title of the column at `x`, None between two."""
     start = 0
     for column, size, _ in fit_columns(columns, items, width):
@@ -243,7 +271,7 @@ class Records(msgspec.Struct, Generic[T], frozen=True):
     """What a table shows, and in which order it stands."""
 
     columns: Sequence[Column[T]]
-    items: Sequence[T]
+    items: Sequence[T | str]
     sorted_by: str | None = None
     ascending: bool = False
 

@@ -206,6 +206,7 @@ def tree_columns(
     def kernels(row: PhaseRow) -> str:
         return f"{count(row.kernels)}{'*' if row.inherited_kernels else ''}"
 
+    per_step = ["cpu_per_step_ns"] if any(row.per_step_ns for row in processes) else []
     columns: list[Column[PhaseRow]] = [
         column(
             "phase",
@@ -217,12 +218,7 @@ def tree_columns(
             role=lambda row: "accent" if row.is_open else "text",
         ),
         share_column(colors, _WIDE_BAR if wide else _NARROW_BAR),
-        *declared(
-            PHASES,
-            *(["cpu_per_step_ns"] if any(row.per_step_ns for row in processes) else []),
-            "instances",
-            blank=("cpu_per_step_ns",),
-        ),
+        *declared(PHASES, *per_step, "instances", blank=per_step),
         column("average", lambda r: duration(r.cpu.average) if r.instances else "", 5, width=7),
         *declared(PHASES, "cpu_total_ns"),
     ]

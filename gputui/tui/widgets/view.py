@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.message import Message
 
-from gputui.report.schema import Column
+from gputui.report.schema import Cell, Column
 from gputui.report.statistics import TableRow
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME
-from gputui.report.tables.processes import ProcessRow
 from gputui.report.tables.time import TIME
 from gputui.state import Run, Session
 from gputui.tui.model import Model
@@ -23,9 +22,6 @@ from gputui.tui.shell.keys import is_key, named
 from gputui.tui.widgets.canvas import Row, Span, heading
 from gputui.tui.widgets.line_view import WIDTH, LineView
 from gputui.tui.widgets.table import Cursor, Move, Records, RecordTable, declared, table_rows
-
-if TYPE_CHECKING:
-    from gputui.report.scope import RunScope
 
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
@@ -69,32 +65,24 @@ class Details:
     """Rows that take a while to compute: called in a thread."""
 
 
-class Asked(Message):
-    """A key's action, asked for by a click."""
-
-    def __init__(self, action: str) -> None:
-        super().__init__()
-        self.action = action
-
-
+@dataclass
 class Led(Message):
     """A view leads to another one."""
 
-    def __init__(self, to: Lead) -> None:
-        super().__init__()
-        self.to = to
+    to: Lead
 
 
+@dataclass
 class Notice(Message):
     """A line for the bottom of the screen."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.text = text
+    text: str
 
 
 class View(LineView):
-    """A whole view as rows. Subclasses give the rows; keys arrive as method calls."""
+    """A whole view as rows. Subclasses give the rows; keys arrive as method calls. What only some
+    views do they have a method for that the main screen looks for by its name: what it returns, if
+    that is text, is said."""
 
     SORTS = False
     FILTERS = False
@@ -117,12 +105,7 @@ class View(LineView):
         self.model = model
         self.cursor = Cursor()
         self.needle = ""
-        self.first_item_line = 0
         self.places: list[Place] = []
-        self.header: tuple[int, Callable[[int], str | None]] | None = None
-        """The line of the table's header, and the column at each position in it."""
-        self.table_width: int | None = None
-        """Cells of the table's rows; None for the whole width."""
 
     @property
     def has_lines(self) -> bool:
@@ -138,8 +121,7 @@ class View(LineView):
         width, height = self.size
         if not (width and height):
             return
-        self.places, self.header, self.first_item_line = [], None, 0
-        self.table_width = None
+        self.places = []
         if is_too_small(self.app.size):
             need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
             need += str(self.app.size.height)
@@ -180,81 +162,11 @@ class View(LineView):
         """The full text of what is chosen; the whole view where nothing is."""
         return "\n".join(line.rstrip() for line in self.drawn).strip("\n")
 
-    def sort(self) -> None:
-        """Sort by the next column."""
-
-    def sort_by(self, title: str) -> None:
-        """Sort by a column; by the same one again, in reverse. Here: say that it gives no order."""
-        self.nothing_chosen(f"rows are not sorted by {title}")
-
-    def reverse(self) -> None:
-        """Reverse the order."""
-
     def follow(self) -> None:
         """Return to what runs now."""
 
     def chosen_by_hand(self) -> None:
         """The person chose a row: it stays chosen."""
-
-    @property
-    def process(self) -> ProcessRow | None:
-        """The chosen process, if the view has processes."""
-        return None
-
-    @property
-    def process_host(self) -> str:
-        """The host that it is on, "" where that is this one."""
-        return self.model.host
-
-    def toggle_tree(self) -> bool:
-        """Show processes as a tree or a list; whether this view has any."""
-        return False
-
-    def toggle_processes(self) -> bool:
-        """Show processes in the whole view or not; whether this view has any."""
-        return False
-
-    def zoom(self, step: int) -> str:
-        """Change the time of the charts; returns it in words, "" without charts."""
-        del step
-        return ""
-
-    def step(self, columns: int) -> None:
-        """Read all charts this many columns later."""
-
-    def next_note(self, step: int) -> str | None:
-        """To the next thing of note, or the one before: why not, "" where it went, None where this
-        view has none."""
-        del step
-        return None
-
-    def go_back(self) -> bool:
-        """Escape: back by one step inside of this view; whether there was one."""
-        return False
-
-    @property
-    def stretch(self) -> RunScope | None:
-        """The steps under the cursor, as a scope."""
-        return None
-
-    def on_recording(self, what: str) -> bool:
-        """Apply an action to the chosen recording, or mark what else is chosen; whether this view
-        has any."""
-        del what
-        return False
-
-    def export(self) -> bool:
-        """Export what this view shows; False if that is the run."""
-        return False
-
-    def toggle_libraries(self) -> str:
-        """Show or hide ranges of libraries; returns a message if there are none."""
-        return "ranges of libraries are in Phases: 4 shows it"
-
-    def toggle_raw_names(self) -> str:
-        """Call phases as their ranges are, or fold numbering; returns a message if that cannot
-        be."""
-        return "names of ranges are in Phases: 4 shows it"
 
     def on_resize(self) -> None:
         self.draw()
@@ -268,29 +180,13 @@ class View(LineView):
         self._roll("up", event)
 
     def on_click(self, event: events.Click) -> None:
-        """What stands under the pointer: a place that does something, a key, a column's title, a
-        row (choose it; if it is chosen already, as Enter). Nothing beside the table is its row."""
+        """What stands under the pointer: a place that does something, or a key."""
         for place in self.places:
             if place.y == event.y and place.start <= event.x < place.end:
                 place.click(event.x)
                 return
         if is_key([key := named(self.find_key_at(event.x, event.y))], replays=True):
             self.app.simulate_key(key)
-            return
-        if self.table_width is not None and event.x >= self.table_width:
-            return
-        if self.header is not None and event.y == self.header[0]:
-            title = self.header[1](event.x)
-            if title:
-                self.sort_by(title)
-            return
-        index = self.cursor.offset + event.y - self.first_item_line
-        if self.first_item_line and index in self.cursor.shown:  # not what stands below the table
-            if index == self.cursor.index and self.is_choosing:
-                self.ask("activate")
-            self.cursor.choose(index)
-            self.chosen_by_hand()
-            self.draw()
 
     def link(
         self, rows: Sequence[Row], leads: Mapping[Row, Lead], y: int, start: int, end: int
@@ -307,14 +203,9 @@ class View(LineView):
         if (x := line.find(text)) >= 0:
             self.places.append(Place(y, x, x + len(text), partial(self.ask, action)))
 
-    @property
-    def is_choosing(self) -> bool:
-        """Whether the cursor's row is chosen."""
-        return True
-
     def ask(self, action: str) -> None:
         """Have a key's action done."""
-        self.post_message(Asked(action))
+        self.screen.call_later(self.screen.run_action, action)
 
     def lead(self, to: Lead) -> None:
         """Show another view, from which Escape leads back here."""
@@ -368,6 +259,14 @@ def time_rows(session: Session, run: Run, width: int) -> list[Row]:
 
 T = TypeVar("T")
 
+
+def _place_of(cell: Cell) -> tuple[bool, float, str]:
+    """Where it stands in a column: figures by size, then texts by letters."""
+    if isinstance(cell, int | float):
+        return False, float(cell), ""
+    return True, 0.0, str(cell).lower()
+
+
 NO_MATCH = "nothing matches the filter (Esc clears it)"
 
 
@@ -395,12 +294,17 @@ class TableView(View):
 
     @property
     def orders(self) -> Sequence[str]:
-        """The titles of the columns that rows are sorted by."""
-        return ()
+        """The titles of the columns that rows are sorted by; "" is their own order."""
+        return ("",)
 
     @property
     def has_lines(self) -> bool:
         return self._has_table or self.is_read or bool(self.needle)
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether the cursor's row is chosen."""
+        return True
 
     @property
     def filter_note(self) -> str:
@@ -424,29 +328,44 @@ class TableView(View):
         self.draw()
 
     def sort_by(self, title: str) -> None:
+        """Sort by a column; by the same one again, in reverse."""
         if title in self.orders:
             self.other_way = title == self.orders[self.sorting] and not self.other_way
             self.sorting = self.orders.index(title)
             self.draw()
         else:
-            super().sort_by(title)
+            self.nothing_chosen(f"rows are not sorted by {title}")
 
     def reverse(self) -> None:
         self.other_way = not self.other_way
         self.draw()
 
-    def by_figure(self, columns: Sequence[Column[T]], items: Iterable[T]) -> list[T]:
-        """The items by the figure of the column that sorts, the largest first."""
+    def _sorting_column(self, columns: Sequence[Column[T]]) -> Column[T] | None:
         by = self.orders[self.sorting]
-        figure = next(one.cell for one in columns if one.heading == by)
-        return sorted(items, key=lambda item: figure(item) or 0.0, reverse=not self.other_way)
+        return next((one for one in columns if by and one.heading == by), None)
+
+    def in_order(self, columns: Sequence[Column[T]], items: Iterable[T]) -> list[T]:
+        """The items by the column that sorts, figures from the largest, texts from A, those without
+        last; without such a column as they come. All but these the other way round, if asked."""
+        by = self._sorting_column(columns)
+        if by is None:
+            return [*items][:: -1 if self.other_way else 1]
+        cells = [(by.cell(item), item) for item in items]
+        known = [pair for pair in cells if pair[0] is not None]
+        is_falling = (by.show is not None) != self.other_way
+        known.sort(key=lambda pair: _place_of(pair[0]), reverse=is_falling)
+        return [item for _, item in [*known, *(pair for pair in cells if pair[0] is None)]]
 
     def table(
-        self, columns: Sequence[Column[T]], items: Sequence[T], keys: Sequence[Hashable],
-        width: int, height: int, top: int, *, sorted_by: str | None = None, ascending: bool = False,
+        self, columns: Sequence[Column[T]], items: Sequence[T | str], keys: Sequence[Hashable],
+        width: int, height: int, top: int, *, is_sorted: bool = True,
     ) -> list[Row]:  # fmt: skip
         """A table of the items: Textual's, which stands from line `top` of the view on, and leaves
-        these rows to it. For who has the screen read out they are rows as others."""
+        these rows to it. For who has the screen read out they are rows as others. The title of the
+        column that sorts is marked where it `is_sorted` by one."""
+        by = self._sorting_column(columns) if is_sorted else None
+        sorted_by = None if by is None else by.heading
+        ascending = (by is not None and by.show is None) != self.other_way
         if self.is_read:
             window = self.cursor.window(keys, height - 1)
             selected = self.cursor.index - self.cursor.offset if self.is_choosing else None
