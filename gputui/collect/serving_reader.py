@@ -42,8 +42,12 @@ class PageError(GputuiError):
     """Why a page could not be read, in one line."""
 
 
-_OFF = "; its metrics are off: SGLang has --enable-metrics, llama.cpp --metrics"
-_KEY = "; it asks for a key, which gputui does not have"
+class ClosedPageError(PageError):
+    """A server answers, but shows no metrics of an engine."""
+
+
+_OFF = "its metrics are off (SGLang has --enable-metrics, llama.cpp --metrics)"
+_KEY = "it asks for a key, which gputui does not have"
 _CLOSED = {401: _KEY, 403: _KEY, 404: _OFF, 501: _OFF}
 """What the status of an engine without a page means: llama.cpp answers 501, SGLang 404."""
 
@@ -86,7 +90,9 @@ def fetch_page(url: str, timeout_s: float = TIMEOUT_S) -> str:
         answer = connection.getresponse()
         if answer.status != 200:
             said = f"it answered {answer.status} {sanitize(answer.reason, 60)}".rstrip()
-            raise PageError(f"{said}{_CLOSED.get(answer.status, '')}")
+            if (why := _CLOSED.get(answer.status)) is not None:
+                raise ClosedPageError(f"{said}: {why}")
+            raise PageError(said)
         chunks: list[bytes] = []
         size = 0
         while chunk := answer.read1(1 << 16):
@@ -129,7 +135,7 @@ class _Server:
         self._reason: str | None = None
         self.engine = ""
         self.is_closed = False
-        """Whether it is a server that shows no metrics."""
+        """Whether it answers without metrics of an engine."""
 
     def read(self) -> ServerSample | None:
         """The next reading; None if there is nothing new to report, because reading fails as
@@ -141,14 +147,14 @@ class _Server:
             asked_ns = time.monotonic_ns()
             page = read_page(fetch_page(self.url))
             if page is None:
-                raise PageError("none of its metrics is of an engine that gputui knows")
+                raise ClosedPageError("none of its metrics is of an engine that gputui knows")
             if self._before is None and self._is_new:
                 self._before = Page(page.engine, page.model, {}, {}, {})
                 self._read_ns = asked_ns - round(1e9 * SEARCH_S)
         except ImportError:
             return self._failed(INSTALL)
         except (PageError, ValueError) as error:
-            self.is_closed = str(error).endswith((_OFF, _KEY))
+            self.is_closed = isinstance(error, ClosedPageError)
             return self._failed(str(error))
         sample = sample_of(
             page,
@@ -259,7 +265,7 @@ class ServerReader:
                 continue
             self._silent[listening.url] = times + 1, now_s + SEARCH_S * 2.0 ** min(times, 16)
             if server.is_closed and times + 1 == _TOLD_AFTER and not self._servers:
-                self._emit([sample] if sample is not None else [])
+                self._emit([] if sample is None else [sample])
 
 
 # --- Where a known engine listens, found through the tree of processes: the process that answers
@@ -391,7 +397,7 @@ def _sockets(pid: int) -> set[str]:
 def listening_sockets(pid: int) -> Iterator[tuple[str, int]]:
     """The addresses through which a process's sockets are reached, and their ports."""
     own = _sockets(pid)
-    for table, width in (("tcp", 8), ("tcp6", 32)):
+    for table, width in (("tcp", 8), ("tcp6", 32)) if own else ():
         try:
             with Path(f"/proc/{pid}/net/{table}").open() as file:
                 lines = file.read(4_000_000).splitlines()[1:]

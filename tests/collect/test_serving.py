@@ -526,7 +526,7 @@ def test_what_is_no_page_is_asked_ever_less_often():
         process.kill()
         assert process.stdout.read().split() == ["asked"] * 6  # after 0, 1, 3, 7, 15 and 31 s
     [sample] = told  # once
-    assert "404 Not Found; its metrics are off: SGLang has --enable-metrics" in (
+    assert "404 Not Found: its metrics are off (SGLang has --enable-metrics" in (
         sample.unavailable_reason or ""
     )
 

@@ -7,6 +7,7 @@ import re
 import sys
 import types
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -339,6 +340,8 @@ def test_the_turns_of_vllm_and_sglang_are_named_as_their_profilers_name_them():
     """In modules of their names; what is not understood has no stage, and is done all the same."""
     engine = types.ModuleType("engine")
     exec(OTHER_ENGINES, engine.__dict__)
+    started = (Path(torch_ranges.__file__).parent / "sitecustomize.py").read_text()
+    assert all(f'"{name}"' in started for name in torch_ranges.ENGINES)
     names: list[str] = []
     ranges = types.SimpleNamespace(
         push=names.append,
