@@ -30,7 +30,19 @@ from gputui.report.tables.memory import (
 )
 from gputui.state import Gpu, Run, Session
 from gputui.tui.model import WHOLE, Model
-from gputui.tui.widgets.canvas import Row, Span, bar, clip, flow, heading, labelled, row_width, wrap
+from gputui.tui.widgets.canvas import (
+    Row,
+    Span,
+    bar,
+    clip,
+    cut_middle,
+    flow,
+    halved,
+    heading,
+    labelled,
+    row_width,
+    wrap,
+)
 from gputui.tui.widgets.chart import Chart, Look
 from gputui.tui.widgets.gpu_charts import (
     ChartedView,
@@ -257,6 +269,10 @@ def _chart(gpu: Gpu) -> Chart:
     )
 
 
+_LEAST_BELOW = 8
+"""Lines left under the table from which they say more of the chosen line."""
+
+
 class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
@@ -282,7 +298,12 @@ class MemoryView(TableView, ChartedView):
         if run is not None:
             rows += flow(reported_items(run), width, 1 if height < 30 else 2)
         rows.append(self.tab_row(len(rows), width, self.filter_note))
-        return rows + self._table(run, width, height - len(rows), len(rows))
+        rows += self._table(run, width, height - len(rows), len(rows))
+        details = self.activate()
+        if details is None or height - len(rows) < _LEAST_BELOW:
+            return rows
+        title = heading(cut_middle(details.title, width - 8), width)
+        return [*rows, (), title, *halved(details.rows, width)][:height]
 
     # --- keys
 

@@ -121,11 +121,14 @@ def beside(blocks: Sequence[tuple[Sequence[Row], int]], gap: int = 2) -> list[Ro
 
 
 def halved(rows: Sequence[Row], width: int) -> list[Row]:
-    """Rows in two columns, where there is room for both."""
+    """Rows in two columns, where there is room for both; those too long for one below them."""
     if width < 2 * _LEAST_HALF:
         return list(rows)
-    each, half = (width - 2) // 2, (len(rows) + 1) // 2
-    return beside([(rows[:half], each), (rows[half:], each)])
+    each = (width - 2) // 2
+    fitting = [row for row in rows if row_width(row) <= each]
+    half = (len(fitting) + 1) // 2
+    drawn = beside([(fitting[:half], each), (fitting[half:], each)])
+    return [*drawn, *(row for row in rows if row_width(row) > each)]
 
 
 def flow(items: Iterable[Row], width: int, lines: int, gap: int = 3) -> list[Row]:
