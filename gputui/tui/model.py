@@ -22,7 +22,7 @@ T = TypeVar("T")
 WHOLE = "the whole run"
 
 _MOST_NAMED, _NAME = 200, 60
-"""Kernels, the longest, that are told apart, in so many cells."""
+"""Kernels, the longest, that are distinguished, in so many cells."""
 
 _OF_OTHER_TOOLS = (".nsys-rep", ".qdrep", ".sqlite", ".json", ".json.gz", ".json.zst")
 """How files end that hold single operations themselves."""

@@ -55,7 +55,7 @@ BESIDE = 160
 """Columns from which the details of the chosen line stand beside the table."""
 
 _NAME = 35
-"""Cells of the names that are told apart."""
+"""Cells of the names that are distinguished."""
 
 _MOST_RANKS = 8
 """Ranks that are listed of the chosen line."""

@@ -349,7 +349,7 @@ class TimeView(TableView):
         is_all = scoped is self.model.session.run
         found = self.model.found[0] if is_all else verdict(self.model.analysis(scoped))
         tree = found.tree if found is not None else None
-        if tree is not None and tree.leaves.get(Leaf.ATTENTION_UNFUSED):  # told by its softmax
+        if tree is not None and tree.leaves.get(Leaf.ATTENTION_UNFUSED):  # known by its softmax
             kernels.setdefault(Leaf.ATTENTION_UNFUSED, kernels.get(Leaf.SOFTMAX, []))
         return found, kernels
 

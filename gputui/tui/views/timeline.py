@@ -53,7 +53,7 @@ _HEAD, _ABOUT = 5, 4
 _SHORT = 60
 """Cells of the names of kernels in boxes, which have at most so much of them."""
 _MOST_NAMES = 1_000
-"""Names of kernels that are told apart."""
+"""Names of kernels that are distinguished."""
 _LEAST_KERNELS = 4
 _LEAST_NS = 1_000
 """The shortest window."""
@@ -72,7 +72,7 @@ T = TypeVar("T")
 
 
 def _short_kernels(lanes: TracedLanes) -> dict[str, str]:
-    """The names of kernels in short, told apart."""
+    """The names of kernels in short, distinguished."""
     of_gpu = [lane.names for lane in lanes.lanes if lane.kind is LaneKind.STREAM]
     used = np.unique(np.concatenate(of_gpu)).tolist() if of_gpu else []
     names = [lanes.names[number] for number in used[:_MOST_NAMES]]

@@ -154,7 +154,7 @@ class LaneWindow:
     zero_ns: float = 0.0
     """The moment that is called 0."""
     shorts: Mapping[str, str] = field(default_factory=dict)
-    """Names of kernels in short, told apart."""
+    """Names of kernels in short, distinguished."""
     session: Session | None = None
     """The machine, whose numbers devices have; without it those of their process."""
 
