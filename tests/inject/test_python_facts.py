@@ -188,10 +188,13 @@ class Block(Module):
     def forward(self, given, memory):
         self.keys._call_impl(memory)
         return self.out._call_impl(given)
+class MultiheadAttention(Module):
+    def forward(self, given): return given, self.weight
 convolutions = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)))
-torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear, modules=convolutions)
+torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear,
+    MultiheadAttention=MultiheadAttention, modules=convolutions)
 torch.is_grad_enabled = lambda: False
-block, memory = Block(), Tensor()
+block, memory, attention = Block(), Tensor(), MultiheadAttention()
 [file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
 def known(): return {known}
 turn = 0
@@ -200,6 +203,7 @@ while not known():
     if {renewed} and turn % 20 == 0: memory = Tensor()
     if {written}: memory._version += 1
     block._call_impl({given}, memory)
+    attention._call_impl(Tensor())
     time.sleep(0.0001)
 """
 
@@ -224,6 +228,8 @@ def test_layers_that_are_given_the_same_again_are_told_with_their_line(
     program = LAYERS.format(known=known, renewed=renewed, written=is_written, given=given)
     facts, _ = written(tmp_path, program)
     sums = {call: size for (call, *_), (_, size) in added(facts).items()}
+    [line] = {line for call, line, _ in added(facts) if call == "attention.weights"}
+    assert program.splitlines()[int(line) - 1].strip() == "attention._call_impl(Tensor())"
     assert ("layers.repeated" in sums) is is_found
     if is_found:
         [line] = {line for call, line, _ in added(facts) if call == "layers.repeated"}

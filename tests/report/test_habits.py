@@ -266,6 +266,16 @@ def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.7 * 0.75))
 
 
+def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
+    steps = delta({Leaf.ATTENTION_UNFUSED: 0.6, Leaf.MATMUL: 0.4})
+    asked = replace(steps, line_calls=(LineCalls(3, "attention.weights", 9, 0, ""),))
+    [found] = concluded(line, asked).findings
+    assert found.advice.startswith("need_weights=False for torch.nn.MultiheadAttention at t.py:7")
+    [found] = concluded(line, steps).findings
+    assert found.advice == CAUSES[Leaf.ATTENTION_UNFUSED].advice
+
+
 @pytest.mark.parametrize("number", [8, 2])
 def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> None:
     """A GAN's step has two losses."""

@@ -8,7 +8,8 @@ how many tokens of one batch since then are padding, as BYTES of `tokens.all` an
 LINE is 0 where it is not known.
 
 Of layers that are given the very tensors again that they had before (Repeats), how much of what all
-layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`.
+layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`; and
+`attention.weights`, calls of torch's attention that give its weights.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -221,6 +222,9 @@ class Facts:
                 write(f"c tokens.padding {number(*where)} 1 {padding} -\n")
         if self._repeats is not None:
             self._repeats.look()
+            while self._repeats.weights:
+                where, count = self._repeats.weights.popitem()
+                write(f"c attention.weights {number(*where)} {count} 0 -\n")
             for where, whole, again in self._repeats.take():
                 write(f"c layers.all {number(*where)} 1 {whole} -\n")
                 write(f"c layers.repeated {number(*where)} 1 {again} -\n")
@@ -263,6 +267,8 @@ class Repeats:
         self._whole = 0
         self._again: dict[tuple[Any, int], int] = {}
         self._renewed: set[tuple[Any, int]] = set()
+        self.weights: dict[tuple[Any, int], int] = {}
+        """Calls of attention that gave its weights, by line."""
 
     def look(self) -> None:
         """Begin or end a window, as it is time."""
@@ -297,10 +303,21 @@ class Repeats:
         try:
             if self._left == 0:
                 self._end()
-            elif not self._torch.is_grad_enabled():
-                self._see(sys._getframe(1), made)
+                return
+            frame = sys._getframe(1)
+            if type(made) is tuple and len(made) == 2 and made[1] is not None:
+                self._see_weights(frame)
+            if not self._torch.is_grad_enabled():
+                self._see(frame, made)
         except Exception:
             return  # the program goes on without
+
+    def _see_weights(self, frame: Any) -> None:
+        if isinstance(frame.f_locals["self"], self._torch.nn.MultiheadAttention):
+            own = self._program_frame(frame.f_back)
+            if own is not None and len(self.weights) < MOST_SITES:
+                where = own.f_code, own.f_lineno
+                self.weights[where] = self.weights.get(where, 0) + 1
 
     def _see(self, frame: Any, made: Any) -> None:
         names = frame.f_locals

@@ -30,7 +30,7 @@ from gputui.report.explain.habits import (
     threads_compute,
 )
 from gputui.report.explain.leaves import shares_with_itself, waits_among_launches
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, called_lines
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
 
@@ -601,6 +601,18 @@ def _allocation_advice(analysis: Analysis) -> str | None:
     return CACHE.format(each=calls / steps)
 
 
+NO_WEIGHTS = (
+    "need_weights=False for torch.nn.MultiheadAttention at {where}: by default it also gives the "
+    "weights, which fused attention never has"
+)
+
+
+def _attention_advice(analysis: Analysis) -> str | None:
+    """Where attention is asked for its weights; None elsewhere."""
+    lines = called_lines(analysis.run, ("attention.weights",))
+    return NO_WEIGHTS.format(where=lines[0].where) if lines else None
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -614,6 +626,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return ANOMALY
     if leaf is Leaf.ALLOCATION:
         return _allocation_advice(analysis)
+    if leaf is Leaf.ATTENTION_UNFUSED:
+        return _attention_advice(analysis)
     if leaf is Leaf.LAUNCH:
         advice = launch_advice(analysis)
         whole_ns = sum(leaves.values())

@@ -280,7 +280,7 @@ LINES: TableSpec[LineRow] = TableSpec(
 # Calls that copy, wait for a GPU or give its memory back.
 
 
-FACTS = ("gradients.", "layers.", "optimizer.", "tokens.")
+FACTS = ("attention.", "gradients.", "layers.", "optimizer.", "tokens.")
 
 
 class _Every:
