@@ -56,7 +56,7 @@ MOST_OPERATIONS = 1 << 20
 """Kept of a GPU while they wait for their samples, 32 MiB; the oldest go first."""
 
 MOST_WAITING = 1 << 17
-"""CounterSamples that wait, 15 MiB."""
+"""Samples that wait, 15 MiB."""
 
 FIRST_REFIT_NS, LAST_REFIT_NS = 4_000_000_000, 60_000_000_000
 """When the clock's offset is measured anew, each time after four times as long: CUPTI's clocks

@@ -133,7 +133,7 @@ class CounterSampler:
         self.facts: SamplerFacts | None = None
         self.failure: str | None = None
         self.lost = 0
-        """CounterSamples that were dropped, as far as the sampler knows, or could not be meant."""
+        """Samples that were dropped, as far as the sampler knows, or could not be meant."""
         self._pending = b""
         self._process: subprocess.Popen[bytes] | None = None
         if not COUNTERS.is_current():
@@ -275,7 +275,7 @@ def _facts(body: bytes) -> SamplerFacts:
 
 
 def _samples(body: bytes, counters: int) -> tuple[CounterSamples, int]:
-    """CounterSamples, and how many are left out because they cannot be meant."""
+    """The samples, and how many are left out because they cannot be meant."""
     rows = np.frombuffer(body[8:], np.int64)
     if len(rows) % (2 + counters):
         raise ValueError(len(rows))

@@ -50,6 +50,15 @@ async def test_why_there_is_none(show: Show) -> None:
         assert "No serving engine's metrics are read" in shown.text
 
 
+async def test_what_an_engine_does_not_tell_has_no_chart(show: Show) -> None:
+    """llama.cpp says nothing of its KV cache: an empty chart to 100 % stood there."""
+    samples = readings(requests_running=2, requests_waiting=5)
+    async with show([*scripted.gpu_session(1), samples], (80, 24)) as shown:
+        await shown.press("1", "1")
+        assert " waiting  ██████████ to 5" in shown.text
+        assert "KV cache" not in shown.text
+
+
 async def test_an_engine_that_cannot_be_read_has_no_chart(show: Show) -> None:
     """An empty chart of no readings stood there."""
     why = readings(unavailable_reason="reading metrics needs prometheus_client")

@@ -164,12 +164,14 @@ def _over_time(server: Server, width: int) -> list[Row]:
     rows: list[Row] = [heading(f"The last {len(newest)} readings", width)]
     for name, field, unit in _CHARTED:
         values = [getattr(sample, field) for sample in newest]
-        top = 100.0 if unit == "%" else max(filter(None, values), default=0.0)
-        if top:
-            peak = units.percent(top) if unit == "%" else units.quantity(top, unit)
-            rows.append(
-                ((f" {name:<9}", "label"), (spark(values, top), "value"), (f" to {peak}", "dim"))
-            )
+        highest = max(filter(None, values), default=0.0)
+        if not highest:
+            continue
+        top = 100.0 if unit == "%" else highest
+        peak = units.percent(top) if unit == "%" else units.quantity(top, unit)
+        rows.append(
+            ((f" {name:<9}", "label"), (spark(values, top), "value"), (f" to {peak}", "dim"))
+        )
     return rows
 
 
