@@ -165,8 +165,8 @@ def self_test(timeout_s: float = 20.0) -> Check:
 
 def _captured(name: str, timeout_s: float) -> Check:
     with create_capture_folder() as folder:
-        environment, refusal = capture_environment(folder, False, os.environ)
-        if refusal is not None:
+        environment, in_the_way = capture_environment(folder, False, os.environ)
+        if refusal := in_the_way.known or in_the_way.feared:
             return Check(name, "warning", refusal, "unset the variable to capture here")
         started = time.monotonic()
         child = subprocess.run(

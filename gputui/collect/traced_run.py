@@ -23,6 +23,7 @@ from gputui.inject import ATTACH_COST_PERCENT, Annotate, CaptureOptions, TraceSa
 from gputui.inject.attach import attach, shared_memory_of
 from gputui.inject.environment import (
     SHARED_MEMORY,
+    InTheWay,
     capture_environment,
     create_capture_folder,
     library_path,
@@ -192,7 +193,7 @@ class TracedRun:
                 why = f"{error.strerror.lower()}: {error.filename or 'its pipes'}"
             ending = ChildEnding(126, None, f"gputui could not run {self.request.name}: {why}")
         if not self._started:
-            self._start(None, None)
+            self._start(None, InTheWay())
         self.ended = self._ended(ending)
         self._emit([self.ended])
 
@@ -218,7 +219,7 @@ class TracedRun:
             create_capture_folder() as folder,
             create_capture_folder(child_reports.SNAPSHOT_ROOM_BYTES) as private,
         ):
-            environment, unavailable = capture_environment(
+            environment, in_the_way = capture_environment(
                 folder,
                 self._capture.kernels,
                 os.environ,
@@ -247,7 +248,7 @@ class TracedRun:
                     reader.hurry()
 
             def on_start(pid: int) -> None:
-                self._start(pid, unavailable)
+                self._start(pid, in_the_way)
                 self._at_edges()
                 reader.start(self._emit, self._interval_s)
 
@@ -285,7 +286,7 @@ class TracedRun:
             left=ending.left,
         )
 
-    def _start(self, pid: int | None, unavailable: str | None) -> None:
+    def _start(self, pid: int | None, in_the_way: InTheWay) -> None:
         self._started = True
         sampling = self._sampling
         counts_steps = sampling is not None and sampling.max_cost_percent is None
@@ -301,7 +302,8 @@ class TracedRun:
             },
             pid=pid,
             step_range=self.request.step_range,
-            capture_unavailable_reason=unavailable,
+            capture_unavailable_reason=in_the_way.known,
+            capture_feared_reason=in_the_way.feared,
             annotate="autograd" if self._annotates == "shapes" else self._annotates,
             operator_shapes=self._annotates == "shapes",
             attached=self.request.pid is not None,
@@ -436,7 +438,7 @@ class AttachedRun(TracedRun):
                     self._wake(word, folder, place)
                 except WordError as error:
                     return ChildEnding(REFUSED, None, f"process {pid}: {error}")
-                self._start(pid, None)
+                self._start(pid, InTheWay())
                 if word.page.came_late:
                     self._say(_CAME_LATE)
                 if self._capture.kernels:

@@ -13,6 +13,7 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from gputui.base.sanitize import sanitize
 from gputui.cures import VARIABLE
@@ -68,6 +69,14 @@ def missing_library_reason() -> str:
     return f"the capture library is not built: install gcc or clang and run {mend}"
 
 
+class InTheWay(NamedTuple):
+    """What is missing of phases and kernels, and why; and what may be: a tool that may be in the
+    way, which nobody can ask before there are kernels or none. None where nothing is."""
+
+    known: str | None = None
+    feared: str | None = None
+
+
 def capture_environment(
     folder: Path,
     kernels: bool,
@@ -80,7 +89,7 @@ def capture_environment(
     cures: Sequence[str] = (),
     step_marks: bool = False,
     library_calls: bool = False,
-) -> tuple[dict[str, str], str | None]:
+) -> tuple[dict[str, str], InTheWay]:
     """The environment for a captured child, and what stands in the way, if anything.
 
     `base_environment` plus what makes the driver and NVTX load the capture library in the child and
@@ -92,14 +101,14 @@ def capture_environment(
     `step_marks` makes libraries that have a loop mark the program's steps; `library_calls` puts
     ranges around calls of cuBLAS and cuDNN.
 
-    A variable set by another tool is left alone. The second value then says in one line what will
-    be missing of phases and kernels and which tool is in the way: one that holds a variable, a
+    A variable set by another tool is left alone. The second value then says what will be missing of
+    phases and kernels and which tool is in the way: one that holds a variable; and which may be: a
     profiler that is `command` itself, nsys around gputui, or one that LD_PRELOAD loads.
     """
     environment = dict(base_environment)
     library = library_path()
     if library is None:
-        return environment, missing_library_reason()
+        return environment, InTheWay(missing_library_reason())
     places = {_NVTX: "phases", _CUDA: "kernels"} if kernels else {_NVTX: "phases"}
     held = {
         variable: holder_of(holder)
@@ -109,15 +118,16 @@ def capture_environment(
     for variable in places.keys() - held.keys():
         environment[variable] = str(library)
     problems = _missing(places, held)
+    feared = None
     tool = _PROFILERS.get(Path(command[0]).name) if command else None
     if tool and len(held) < len(places):
-        problems.append(f"maybe no {' and no '.join(places.values())}: {tool} captures them itself")
+        feared = f"maybe no {' and no '.join(places.values())}: {tool} captures them itself"
     elif kernels and _CUDA not in held and any(n.startswith("NSYS_") for n in base_environment):
-        problems.append(
+        feared = (
             "maybe no kernels: NSYS_ variables suggest that nsys is tracing; CUPTI serves one tool"
         )
     elif not held and (tool := _preloaded(base_environment.get("LD_PRELOAD", ""))):
-        problems.append(f"maybe no {' and no '.join(places.values())}: LD_PRELOAD loads {tool}")
+        feared = f"maybe no {' and no '.join(places.values())}: LD_PRELOAD loads {tool}"
     # gputui inside gputui: the variable is the outer one's, which was asked for kernels.
     if not kernels and Path(base_environment.get(_CUDA, "")).name == CAPTURE.path.name:
         del environment[_CUDA]
@@ -150,7 +160,7 @@ def capture_environment(
         and (cupti := cupti_of_this_python())
     ):
         environment["GPUTUI_CUPTI_PATH"] = str(cupti)
-    return environment, "; ".join(problems) or None
+    return environment, InTheWay("; ".join(problems) or None, feared)
 
 
 def trial_environment(

@@ -451,8 +451,9 @@ def started(session: Session, event: RunStarted) -> None:
     """A new run, which is the newest from here on."""
     run = Run(event, updated_ns=event.time_ns, stage_started_ns=event.time_ns)
     session.runs[event.run] = run
-    if event.capture_unavailable_reason:
-        _say(run, event.time_ns, event.capture_unavailable_reason)
+    for reason in (event.capture_feared_reason, event.capture_unavailable_reason):
+        if reason:
+            _say(run, event.time_ns, reason)
 
 
 @folds(RunProgress)

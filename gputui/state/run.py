@@ -6,7 +6,6 @@ What folds events into it is in `fold`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
@@ -399,10 +398,6 @@ STEP_OPERATIONS = 8
 """How many steps of a process are kept with every operation: the newest, and the longest."""
 
 
-_FEARED = re.compile("maybe no .*?(?:(?=; no )|$)")
-"""The part of `capture_unavailable_reason` that is only a guess: that a tool may be in the way."""
-
-
 class LogLine(msgspec.Struct, frozen=True):
     """One line of the child's output."""
 
@@ -519,12 +514,17 @@ class Run(msgspec.Struct):
         return self.result.parameters if self.result else asked
 
     @property
+    def uncaptured_reason(self) -> str | None:
+        """What of phases and kernels is not captured, as it was known or feared at the start; of
+        what was feared nothing once there are kernels."""
+        feared = None if self.kernels else self.started.capture_feared_reason
+        return "; ".join(filter(None, (feared, self.started.capture_unavailable_reason))) or None
+
+    @property
     def unseen_reason(self) -> str | None:
         """What of phases and kernels is not seen in this run, and why; None where nothing is
         known to stand in the way."""
-        reason = self.started.capture_unavailable_reason
-        if reason and self.kernels:  # what was only feared did not come true
-            reason = _FEARED.sub("", reason).strip("; ") or None
+        reason = self.uncaptured_reason
         if refused := self.refused:
             who = "1 process" if refused.processes == 1 else f"{refused.processes} processes"
             return f"no phases and no kernels of {who}: no place for records: {refused.reason}"

@@ -104,10 +104,10 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     failure = ended.reason if ended is not None and failed else ""
     if answer is None:
         return Diagnosis(
-            tuple(every), "", run.started.capture_unavailable_reason or "nothing ran on a GPU",
+            tuple(every), "", run.uncaptured_reason or "nothing ran on a GPU",
             recording, steps, failure, last_lines=last,
             nothing_seen=run.cuda_since_ns is None
-            and not run.started.capture_unavailable_reason
+            and not run.uncaptured_reason
             and not any(site.marks for site in run.marked_steps.values()),
             has_ended=ended is not None and not ended.stopped,
         )  # fmt: skip
@@ -160,7 +160,7 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
         run = session.run
         if run is None:
             continue
-        if run.started.capture_unavailable_reason:
+        if run.uncaptured_reason:
             return  # there will be no findings
         if run.cuda_since_ns is None and any(
             site.marks > 1 and site.last_ns - site.first_ns > STEADY_S * 1e9

@@ -185,7 +185,7 @@ def test_a_live_program_from_attach_to_detach(tmp_path):
     environment, problem = capture_environment(
         tmp_path, False, {k: v for k, v in os.environ.items() if "INJECTION64" not in k}
     )
-    assert problem is None
+    assert problem == (None, None)
     batches: list[list[AnyEvent]] = []
     seen = threading.Event()
 

@@ -127,7 +127,7 @@ def environment(
     made, problem = capture_environment(
         folder, kernels, clear, annotate=annotate, step_marks=step_marks
     )
-    assert problem is None
+    assert problem == (None, None)
     return made | (extra or {})
 
 

@@ -36,8 +36,11 @@ def grown_to(seconds: float) -> CaptureDelta:
 def test_a_tool_that_might_be_in_the_way_is_not_named_where_kernels_came() -> None:
     reason = "maybe no kernels: NSYS_ variables suggest that nsys is tracing; CUPTI serves one tool"
     nvtx = "no phases of the nvtx package: NVTX_DISABLE is set"
-    for words, left in ((reason, []), (f"{reason}; {nvtx}", [f"not captured: {nvtx}"])):
-        started = replace(run_started(), capture_unavailable_reason=words)
+    for words, known in ((reason, None), (f"{reason}; {nvtx}", nvtx)):
+        left = [f"not captured: {known}"] if known else []
+        started = replace(
+            run_started(), capture_feared_reason=reason, capture_unavailable_reason=known
+        )
         session = Session.from_events([header(), started, attached()])
         assert session.run is not None
         assert [remark.text for remark in remarks(session.run)] == [words]

@@ -46,6 +46,9 @@ class RunStarted(Event, frozen=True, kw_only=True, tag="run_started"):
     step_range: str | None = None
     """Name of the range that is one step, if the workload declares it."""
     capture_unavailable_reason: str | None = None
+    """What is missing of phases and kernels, and why."""
+    capture_feared_reason: str | None = None
+    """What may be missing of them: a tool that may be in the way. It is not, once kernels come."""
     annotate: Literal["modules", "autograd"] | None = None
     """Which of torch's operations have ranges around them."""
     operator_shapes: bool = False
