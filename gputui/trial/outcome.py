@@ -8,22 +8,35 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import cut_to_width, sanitize
+from gputui.cures import BOUND
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
 from gputui.render.text_tables import to_text
 from gputui.report.schema import Column, Table, count, text
 from gputui.store import default_folder, make_folder, open_regular
-from gputui.trial.proof import MeasuredGain
+from gputui.trial.proof import (
+    FEWEST,
+    LEAST_GAIN,
+    UNKNOWN,
+    MeasuredGain,
+    Sameness,
+    show_nothing,
+)
+from gputui.trial.runs import Pair, RunStep
+
+if TYPE_CHECKING:
+    from gputui.trial.planning import Candidate
 
 Verdict = Literal["gain", "slower", "nothing", "unclear", "another result", "bound", "not tried"]
 """What a trial says: a gain is proven; the program is slower; there is no gain worth having; more
@@ -105,6 +118,98 @@ def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
         gain_high=gain.high if has_ends else None,
         pairs=gain.pairs,
     )
+
+
+@dataclass
+class Measured:
+    """What was seen of one candidate so far."""
+
+    candidate: Candidate
+    pairs: list[Pair] = field(default_factory=list)
+    off_runs: list[RunStep] = field(default_factory=list)
+    on_runs: list[RunStep] = field(default_factory=list)
+    gain: MeasuredGain | None = None
+    same: Sameness = UNKNOWN
+    way: Way = ""
+    why: str = ""
+    applies: bool = True
+    doubt: str = ""
+    """Why a gain that its pairs show needs runs of its own."""
+    failed: bool = False
+    last_lines: tuple[str, ...] = ()
+    note: str = ""
+    ready_s: float | None = None
+    first_step: int = 0
+    """The first step that was timed, of its first run."""
+
+    @property
+    def off_ns(self) -> list[float]:
+        """What a step took without it, in each block or run."""
+        return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
+
+    @property
+    def on_ns(self) -> list[float]:
+        """The same with it."""
+        return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
+
+    @property
+    def is_by_itself(self) -> bool:
+        """Whether it needs runs of its own, although it may be switched: it promises something of
+        pauses, which lie further apart than blocks."""
+        return self.candidate.forecast is not None and self.candidate.is_of_pauses
+
+    @property
+    def has_pauses(self) -> bool:
+        """Whether all the time of its runs counts."""
+        return self.candidate.is_of_pauses or bool(self.doubt)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to so far."""
+        gain = self.gain
+        if gain is None or self.failed:
+            return "nothing" if show_nothing(self.pairs) and not self.failed else "not tried"
+        if self.candidate.cure.result == BOUND:
+            return "bound" if gain.is_claimed or gain.doubt else _undecided(gain)
+        if gain.is_claimed:
+            return "another result" if self.same.kind == "other" else "gain"
+        return _undecided(gain)
+
+    def trial(self, ready: str = "") -> Trial:
+        """It as a row of the answer; `ready` says from when on its steps are as fast."""
+        verdict, why = self.verdict, self.why
+        if verdict == "bound" and self.gain and self.gain.middle > WHOLE_STEP:
+            why = why or "it is nearly the whole step"
+        elif verdict == "unclear" and len(self.pairs) in range(1, FEWEST) and not self.on_runs:
+            why = why or f"{len(self.pairs)} of the {FEWEST} pairs that a proof takes"
+        elif verdict == "unclear" and self.doubt and not self.on_runs:
+            why = f"in most blocks, but {self.doubt}: runs of its own must tell"
+        finding, forecast = self.candidate.finding, self.candidate.forecast
+        trial = Trial(
+            cure=self.candidate.name,
+            result=self.candidate.cure.result,
+            cause=finding.cause if finding is not None else None,
+            verdict=verdict,
+            off_ns=median(self.off_ns) if self.off_ns else None,
+            on_ns=median(self.on_ns) if self.on_ns else None,
+            way=self.way if verdict != "not tried" else "",
+            pairs=len(self.pairs),
+            same=self.same.text if self.same.kind != "unknown" else "",
+            ready_s=self.ready_s,
+            change=self.candidate.cure.change,
+            applies=self.applies,
+            last_lines=tuple(sanitize(line, 300) for line in self.last_lines),
+            why=sanitize("; ".join(filter(None, (why or self.note, ready))), 300),
+            forecast_low=forecast.low if forecast is not None else None,
+            forecast_high=forecast.high if forecast is not None else None,
+        )
+        return with_gain(trial, self.gain)
+
+
+def _undecided(gain: MeasuredGain) -> Verdict:
+    if gain.high < 1.0 / LEAST_GAIN:
+        return "slower"
+    return "nothing" if gain.high < LEAST_GAIN else "unclear"
 
 
 def _times(value: float) -> str:
@@ -226,7 +331,11 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
         bound = max(
-            (trial for trial in outcome.trials if trial.verdict == "bound"),
+            (
+                trial
+                for trial in outcome.trials
+                if trial.verdict == "bound" and (trial.gain or 0.0) < WHOLE_STEP
+            ),
             key=lambda trial: trial.gain or 0.0,
             default=None,
         )

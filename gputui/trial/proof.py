@@ -32,7 +32,15 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
-from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, RunStep, Steps, is_measured
+from gputui.trial.runs import (
+    MEASURED_S,
+    Pair,
+    ProgramResult,
+    RunInFolder,
+    RunStep,
+    Steps,
+    is_measured,
+)
 
 LOOKS = (6, 8, 11, 15, 20, 27, 36, 48)
 """Numbers of pairs after which one looks, each a third more than the one before. A claim takes 11,
@@ -545,6 +553,25 @@ def _by_means(
             "same", f"no difference beyond its own {_percent(stdev(changes))}", abs(mean)
         )
     return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+
+
+def sameness_of(
+    reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0
+) -> Sameness:
+    """Of two runs, by their losses, or where they have none by what they print, or by what their
+    modules gave. `alike` of the losses are from before the cure was on."""
+    if reference.steps is None or tried.steps is None:
+        return UNKNOWN
+    if reference.steps.losses_a_step == tried.steps.losses_a_step:
+        same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+    else:
+        both = reference.steps.losses_by_step, tried.steps.losses_by_step
+        same = sameness_of_runs(*both, result)
+    if same.kind == "unknown":
+        same = sameness_of_prints(reference.lines, tried.lines, result)
+    if same.kind == "unknown" and not alike:  # it was on in the warm-up
+        same = sameness_of_outputs(reference.steps.outputs, tried.steps.outputs, result)
+    return same
 
 
 def sameness_within_a_run(steps: Steps, cure: str, result: str) -> Sameness:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -16,11 +15,9 @@ from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND
 from gputui.cures.ablations import NoSaves
 from gputui.trial.outcome import (
-    WHOLE_STEP,
+    Measured,
     Outcome,
     Trial,
-    Verdict,
-    Way,
     measured_text,
     with_gain,
 )
@@ -30,16 +27,11 @@ from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
     LOOKS,
-    UNKNOWN,
     Alternation,
-    MeasuredGain,
-    Sameness,
     gain_of_pairs,
     gain_of_runs,
     is_decided,
-    sameness_of_outputs,
-    sameness_of_prints,
-    sameness_of_runs,
+    sameness_of,
     sameness_within_a_run,
     show_nothing,
 )
@@ -100,50 +92,6 @@ class Request(NamedTuple):
     """Told what is seen so far, which the next of it replaces."""
 
 
-@dataclass
-class _Measured:
-    """What was found out of one candidate."""
-
-    candidate: Candidate
-    pairs: list[Pair] = field(default_factory=list)
-    off_runs: list[RunStep] = field(default_factory=list)
-    on_runs: list[RunStep] = field(default_factory=list)
-    gain: MeasuredGain | None = None
-    same: Sameness = UNKNOWN
-    way: Way = ""
-    why: str = ""
-    applies: bool = True
-    doubt: str = ""
-    """Why a gain that its pairs show needs runs of its own."""
-    failed: bool = False
-    last_lines: tuple[str, ...] = ()
-    note: str = ""
-    ready_s: float | None = None
-    first_step: int = 0
-    """The first step that was timed, of its first run."""
-
-    @property
-    def off_ns(self) -> list[float]:
-        """What a step took without it, in each block or run."""
-        return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
-
-    @property
-    def on_ns(self) -> list[float]:
-        """The same with it."""
-        return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
-
-    @property
-    def is_by_itself(self) -> bool:
-        """Whether it needs runs of its own, although it may be switched: it promises something of
-        pauses, which lie further apart than blocks."""
-        return self.candidate.forecast is not None and self.candidate.is_of_pauses
-
-    @property
-    def has_pauses(self) -> bool:
-        """Whether all the time of its runs counts."""
-        return self.candidate.is_of_pauses or bool(self.doubt)
-
-
 class Trials:
     """The trials of one request. `run` does them all."""
 
@@ -152,7 +100,7 @@ class Trials:
         self._began_s = time.monotonic()
         self._runs = 0
         self._remarks: list[str] = []
-        self._measured = [_Measured(candidate) for candidate in request.candidates]
+        self._measured = [Measured(candidate) for candidate in request.candidates]
         self._source = ""
         self._until_s = self._began_s + request.budget_s
         """When the time of what is tried now is over."""
@@ -196,11 +144,11 @@ class Trials:
         cures that are switched in one run, those that need a run each; all proven ones together;
         ablations; then cures that nothing is promised of. Each phase has its weight of the time
         that is left."""
-        switched: list[_Measured] = []
-        switched_too: list[_Measured] = []
-        constant: list[_Measured] = []
-        constant_too: list[_Measured] = []
-        ablations: list[_Measured] = []
+        switched: list[Measured] = []
+        switched_too: list[Measured] = []
+        constant: list[Measured] = []
+        constant_too: list[Measured] = []
+        ablations: list[Measured] = []
         # By name, without findings, all are wanted alike.
         none_is = not any(each.candidate.forecast for each in self._measured)
         for each in self._measured:
@@ -213,7 +161,7 @@ class Trials:
                 (switched if is_forecast else switched_too).append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
-        phases: list[tuple[float, list[_Measured], Callable[[list[_Measured]], None]]] = [
+        phases: list[tuple[float, list[Measured], Callable[[list[Measured]], None]]] = [
             (9.0, switched, self._switch),
             (9.0, constant, self._run_each),
             (PROVEN, self._measured, self._prove_together),
@@ -259,11 +207,11 @@ class Trials:
                 each.gain = gain_of_runs(each.off_runs, each.on_runs, len(measured), others)
         for each in measured:
             name = each.candidate.name
-            if name not in self._told and self._verdict(each) == "gain":
+            if name not in self._told and each.verdict == "gain":
                 self._told.add(name)
                 self._request.tell(f"proven: {name}, {measured_text(self._trial(each))}")
 
-    def _ablate(self, group: list[_Measured]) -> None:
+    def _ablate(self, group: list[Measured]) -> None:
         for each in group:
             each.why = each.why or self._answered(each)
         self._run_each([each for each in group if each.is_by_itself])
@@ -279,7 +227,7 @@ class Trials:
 
     # --- in one run
 
-    def _switch(self, group: list[_Measured], held: tuple[str, ...] = ()) -> None:
+    def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for attempt in range(AGAIN):
             open_ones = [each for each in group if not each.why and not is_decided(each.gain)]
@@ -343,7 +291,7 @@ class Trials:
                 each.why, each.applies = result.not_applied[each.candidate.name], False
 
     def _take(
-        self, group: list[_Measured], before: dict[str, list[Pair]], result: ProgramResult
+        self, group: list[Measured], before: dict[str, list[Pair]], result: ProgramResult
     ) -> None:
         steps = result.steps
         self._hear(result)
@@ -361,7 +309,7 @@ class Trials:
             if each.candidate.cure.result != BOUND:
                 each.same = sameness_within_a_run(steps, name, each.candidate.cure.result)
 
-    def _blame(self, group: list[_Measured], result: ProgramResult, why: str) -> None:
+    def _blame(self, group: list[Measured], result: ProgramResult, why: str) -> None:
         """The cure that was on last is not tried again."""
         last = result.steps.switched if result.steps is not None else ""
         for each in group:
@@ -372,7 +320,7 @@ class Trials:
 
     # --- a run each
 
-    def _run_each(self, group: list[_Measured]) -> None:
+    def _run_each(self, group: list[Measured]) -> None:
         """A B B A C C ...: as it is, then each cure, a second time where the first shows something
         of it, so that what drifts drifts for both."""
         times = self._times
@@ -404,7 +352,7 @@ class Trials:
             if not self._is_promising(each):
                 continue
             self._judge()
-            if self._verdict(each) in ("gain", "bound") and not is_again:
+            if each.verdict in ("gain", "bound") and not is_again:
                 continue  # others first; it is run once more with what is left
             if self._left_s > 1.2 * self._longest_s():
                 self._constant_run(each, times)
@@ -412,7 +360,7 @@ class Trials:
                 self._plain_run()
                 each.off_runs = self._plain_steps(each)
 
-    def _answered(self, each: _Measured) -> str:
+    def _answered(self, each: Measured) -> str:
         """Which proven gain is of the same finding, and what that promises at least; else empty."""
         finding = each.candidate.finding
         if finding is None or not finding.gains or each.gain is not None:
@@ -421,14 +369,14 @@ class Trials:
             if (
                 other.candidate.finding is not None
                 and other.candidate.finding.cause == finding.cause
-                and self._verdict(other) == "gain"
+                and other.verdict == "gain"
                 and other.gain is not None
                 and other.gain.middle >= finding.gains[0].low
             ):
                 return f"{other.candidate.name} answers the same"
         return ""
 
-    def _is_promising(self, each: _Measured) -> bool:
+    def _is_promising(self, each: Measured) -> bool:
         """Whether its runs so far show something of a gain."""
         if not each.on_runs or not each.off_runs:
             return False
@@ -463,7 +411,7 @@ class Trials:
             self._source = self._source or _source(result.steps)
         return True
 
-    def _constant_run(self, each: _Measured, times: dict[str, list[RunStep]]) -> None:
+    def _constant_run(self, each: Measured, times: dict[str, list[RunStep]]) -> None:
         name, cure = each.candidate.name, each.candidate.cure
         self._request.tell(f"with {name}")
         held = (name,) if cure.in_one_run else ()
@@ -493,9 +441,9 @@ class Trials:
             if self._references and cure.result != BOUND:
                 reference = self._references[0]
                 alike = min(reference.losses_before, result.losses_before) if held else 0
-                each.same = _same(reference, result, cure.result, alike)
+                each.same = sameness_of(reference, result, cure.result, alike)
 
-    def _plain_steps(self, each: _Measured) -> list[RunStep]:
+    def _plain_steps(self, each: Measured) -> list[RunStep]:
         """A step of each run of the program as it is, to compare with those of a cure."""
         runs = self._plain if each.has_pauses else self._references
         steps = (run_step(run, with_pauses=each.has_pauses) for run in runs)
@@ -506,10 +454,10 @@ class Trials:
 
     # --- together
 
-    def _prove_together(self, _group: list[_Measured]) -> None:
+    def _prove_together(self, _group: list[Measured]) -> None:
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
-        proven = [each for each in self._measured if self._verdict(each) == "gain"]
+        proven = [each for each in self._measured if each.verdict == "gain"]
         if not proven or {each.candidate.name for each in proven} == self._proven:
             return
         if len(proven) == 1 and not proven[0].candidate.cure.in_one_run:
@@ -539,7 +487,7 @@ class Trials:
         classes = [each.candidate.cure.result for each in proven]
         result_class = max(classes, key=("exact", "rounding", "different").index)
         alike = 0 if constant else min(reference.first, result.steps.first)
-        same = _same(self._plain[0], result, result_class, alike)
+        same = sameness_of(self._plain[0], result, result_class, alike)
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
@@ -595,50 +543,12 @@ class Trials:
 
     # --- the outcome
 
-    def _verdict(self, each: _Measured) -> Verdict:
-        gain = each.gain
-        if gain is None or each.failed:
-            return "nothing" if show_nothing(each.pairs) and not each.failed else "not tried"
-        if each.candidate.cure.result == BOUND:
-            shows = gain.is_claimed or gain.doubt
-            return "unclear" if gain.middle > WHOLE_STEP else "bound" if shows else _undecided(gain)
-        if gain.is_claimed:
-            return "another result" if each.same.kind == "other" else "gain"
-        return _undecided(gain)
-
-    def _trial(self, each: _Measured) -> Trial:
-        candidate = each.candidate
-        verdict = self._verdict(each)
-        if verdict == "not tried" and not each.why:
+    def _trial(self, each: Measured) -> Trial:
+        if each.verdict == "not tried" and not each.why:
             each.why = self._no_trials or self._too_few(each)
-        if candidate.cure.result == BOUND and each.gain and each.gain.middle > WHOLE_STEP:
-            each.why = "it is nearly the whole step: that names no cause"
-        elif verdict == "unclear" and len(each.pairs) in range(1, FEWEST) and not each.on_runs:
-            each.why = each.why or f"{len(each.pairs)} of the {FEWEST} pairs that a proof takes"
-        elif verdict == "unclear" and each.doubt and not each.on_runs:
-            each.why = f"in most blocks, but {each.doubt}: runs of its own must tell"
-        forecast = candidate.forecast
-        trial = Trial(
-            cure=candidate.name,
-            result=candidate.cure.result,
-            cause=candidate.finding.cause if candidate.finding is not None else None,
-            verdict=verdict,
-            off_ns=median(each.off_ns) if each.off_ns else None,
-            on_ns=median(each.on_ns) if each.on_ns else None,
-            way=each.way if verdict != "not tried" else "",
-            pairs=len(each.pairs),
-            same=each.same.text if each.same.kind != "unknown" else "",
-            ready_s=each.ready_s,
-            change=candidate.cure.change,
-            applies=each.applies,
-            last_lines=tuple(sanitize(line, 300) for line in each.last_lines),
-            why=sanitize("; ".join(filter(None, (each.why or each.note, self._ready(each)))), 300),
-            forecast_low=forecast.low if forecast is not None else None,
-            forecast_high=forecast.high if forecast is not None else None,
-        )
-        return with_gain(trial, each.gain)
+        return each.trial(self._ready(each))
 
-    def _ready(self, each: _Measured) -> str:
+    def _ready(self, each: Measured) -> str:
         """From when on its steps are as fast, where compiling or tuning takes longer than the
         program's own start does."""
         plain_s = min((run.first_block_s or 0.0 for run in self._references), default=0.0)
@@ -647,7 +557,7 @@ class Trials:
         step = f"from step {each.first_step} on, " if each.first_step else ""
         return f"{step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
 
-    def _too_few(self, each: _Measured) -> str:
+    def _too_few(self, each: Measured) -> str:
         over = "the program ended" if self._whole is not None else "its time was over (--budget)"
         if not each.candidate.cure.in_one_run:
             return over
@@ -694,13 +604,7 @@ def _listed(names: Sequence[str]) -> str:
 MOST_LISTED = 3
 
 
-def _undecided(gain: MeasuredGain) -> Verdict:
-    if gain.high < 1.0 / LEAST_GAIN:
-        return "slower"
-    return "nothing" if gain.high < LEAST_GAIN else "unclear"
-
-
-def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
+def _compatible(group: Sequence[Measured]) -> tuple[str, ...]:
     """Of several ways to compile the one that gains most."""
     chosen: list[str] = []
     best = sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0))
@@ -709,22 +613,6 @@ def _compatible(group: Sequence[_Measured]) -> tuple[str, ...]:
         if not (name.startswith("compile") and any(n.startswith("compile") for n in chosen)):
             chosen.append(name)
     return tuple(chosen)
-
-
-def _same(reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0) -> Sameness:
-    """By the losses of two runs, or by what they print where they have none."""
-    if reference.steps is None or tried.steps is None:
-        return UNKNOWN
-    if reference.steps.losses_a_step == tried.steps.losses_a_step:
-        same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
-    else:
-        both = reference.steps.losses_by_step, tried.steps.losses_by_step
-        same = sameness_of_runs(*both, result)
-    if same.kind == "unknown":
-        same = sameness_of_prints(reference.lines, tried.lines, result)
-    if same.kind == "unknown" and not alike:  # it was on in the warm-up
-        same = sameness_of_outputs(reference.steps.outputs, tried.steps.outputs, result)
-    return same
 
 
 def _source(steps: Steps) -> str:
