@@ -580,7 +580,7 @@ def _long_report(seconds: int) -> Export:
 def test_a_long_report_that_is_only_summed_up_comes_to_the_same_in_fewer_events(
     tmp_path: Path,
 ) -> None:
-    path = _long_report(40).write(tmp_path / "r.sqlite")
+    path = _long_report(34).write(tmp_path / "r.sqlite")
     every, summed = list(NsysReport(path)), list(NsysReport(path, summed=True))
     deltas = [
         sum(isinstance(event, CaptureDelta) for event in events) for events in (every, summed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gputui.imports.nsys import table_pages
 from gputui.imports.nsys.database import Database
-from gputui.imports.nsys.table_pages import EVERY_ROW, Choice, TablePages, Times, UnusualTable
+from gputui.imports.nsys.table_pages import EVERY_ROW, RowChoice, RowTimes, TablePages, UnusualTable
 from gputui.store.journal import JournalError
 
 COLUMNS = ("start", "a", "b", "text", "real", "payload")
@@ -55,7 +55,7 @@ def _bits(value: object) -> int:
 
 
 @given(ROWS, st.sampled_from((512, 4096)), st.sampled_from(("UTF-8", "UTF-16le")))
-@settings(max_examples=20)
+@settings(max_examples=14)
 def test_every_column_is_as_sqlite_reads_it(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[tuple[object, ...]],
@@ -95,10 +95,10 @@ def test_every_column_is_as_sqlite_reads_it(
     ]  # fmt: skip
 
 
-CHOICES = (EVERY_ROW, Choice(("start", "a"), "b", (0, 1, 2, 3)))
+CHOICES = (EVERY_ROW, RowChoice(("start", "a"), "b", (0, 1, 2, 3)))
 
 
-def _times(pages: TablePages, choice: Choice) -> list[Times] | None:
+def _times(pages: TablePages, choice: RowChoice) -> list[RowTimes] | None:
     """What the library in C finds, which is what columns of NumPy come to."""
     with suppress(UnusualTable):
         times = list(pages.times(choice))
@@ -110,9 +110,9 @@ def _times(pages: TablePages, choice: Choice) -> list[Times] | None:
 
 
 @given(ROWS, st.sampled_from(CHOICES))
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_rows_begin_and_end_when_sqlite_says(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]], choice: Choice
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[object, ...]], choice: RowChoice
 ) -> None:
     assert table_pages.pages_library() is not None
     path = tmp_path_factory.getbasetemp() / "times.sqlite"
@@ -130,7 +130,7 @@ def test_rows_begin_and_end_when_sqlite_says(
         (times,) = pages.times(choice)
         assert pages.have_only_integers(("text",)) == ("text" not in kinds)
         assert _times(pages, choice) == [times]
-    assert (times.count, times.without_start) == (len(chosen), 0)
+    assert (times.chosen, times.without_start) == (len(chosen), 0)
     if chosen:
         starts, ends = zip(*chosen, strict=True)
         assert times[:3] == (min(starts), max(starts), max(ends))

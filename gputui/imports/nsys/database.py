@@ -19,7 +19,7 @@ from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.table_pages import (
     EVERY_ROW,
     NEVER,
-    Choice,
+    RowChoice,
     Rows,
     TablePages,
     UnusualTable,
@@ -66,7 +66,7 @@ class Selection:
     sql: Sequence[str]
     """The same in SQL, the time first."""
     as_array: AsArray
-    choice: Choice = EVERY_ROW
+    choice: RowChoice = EVERY_ROW
     is_strict: bool = True
     """Whether only SQLite makes an integer of anything else in these columns."""
 
@@ -162,7 +162,7 @@ class Database:
         row = next(self._run(sql, (key,)), None)
         return row[0] if row is not None and isinstance(row[0], str) else None
 
-    def span(self, table: str, choice: Choice = EVERY_ROW) -> tuple[int, int] | None:
+    def span(self, table: str, choice: RowChoice = EVERY_ROW) -> tuple[int, int] | None:
         """Lowest start and highest end of a table's chosen rows; None if it has none."""
         present = self.columns(table)
         if "start" not in present:
@@ -181,7 +181,7 @@ class Database:
         row = next(self._run(sql), None)
         return (row[0], row[1]) if row and isinstance(row[0], int) else None
 
-    def _times_of(self, table: str, pages: TablePages, choice: Choice) -> _Times:
+    def _times_of(self, table: str, pages: TablePages, choice: RowChoice) -> _Times:
         """When the chosen rows of each block begin and end: found once, to say what time a file
         covers and how far each block has to be read ahead. Raises UnusualTable."""
         times = self._times.get(table)
@@ -189,7 +189,7 @@ class Database:
             of_blocks = [*self._until_interrupted(pages.times(choice))]
             times = self._times[table] = _Times(
                 np.array([block[:3] for block in of_blocks], np.int64).reshape(-1, 3).T,
-                sum(block.count for block in of_blocks),
+                sum(block.chosen for block in of_blocks),
                 not any(block.without_start for block in of_blocks)
                 and pages.have_only_integers(("start", "end")),
             )

@@ -17,7 +17,7 @@ import numpy as np
 from gputui.attribute import LATEST_NS, NO_STRING, Int64s, KeyTable, Slots
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database, Selection, Stream
-from gputui.imports.nsys.table_pages import Choice, Rows
+from gputui.imports.nsys.table_pages import RowChoice, Rows
 from gputui.imports.reading import (
     ABSENT,
     MAX_TEXTS,
@@ -67,7 +67,7 @@ class Names(Texts):
 CATEGORY, MARK, PUSH_POP, START_END, DOMAIN_CREATE = 33, 34, 59, 60, 75
 """Values of `eventType` in NVTX_EVENTS, by the report's table ENUM_NSYS_EVENT_TYPE."""
 
-RANGES_AND_MARKS = Choice(("start", "globalTid"), "eventType", (MARK, PUSH_POP, START_END))
+RANGES_AND_MARKS = RowChoice(("start", "globalTid"), "eventType", (MARK, PUSH_POP, START_END))
 """Program events that say when and where; definitions have times of their own."""
 
 _COLUMNS = ("start", "end", "eventType", "category", "color", "text", "textId", "globalTid",

@@ -56,7 +56,7 @@ def _demand(is_so: object) -> None:
         raise UnusualTable
 
 
-class Times(NamedTuple):
+class RowTimes(NamedTuple):
     """When rows begin and end."""
 
     least: int
@@ -65,12 +65,12 @@ class Times(NamedTuple):
     """The highest start."""
     last_end: int
     """The highest end; a row without an end ends where it begins."""
-    count: int
+    chosen: int
     without_start: int
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RowChoice:
     """Which rows of a table are read: those with integers in some columns and one of some values,
     from 0 to 63, in another."""
 
@@ -97,7 +97,7 @@ class Choice:
         return rows.pick(chosen)
 
 
-EVERY_ROW = Choice()
+EVERY_ROW = RowChoice()
 
 
 @dataclass(slots=True)
@@ -201,11 +201,11 @@ class Rows:
         result[is_text] = _numbers_of_texts(self.bytes_, at, sizes, numbers)
         return result
 
-    def times(self) -> Times:
+    def times(self) -> RowTimes:
         """When these rows, which may be none, begin and end."""
         starts = self.integers("start")
         ends = np.where(self.types("end") == NULL, starts, self.integers("end", NEVER))
-        return Times(
+        return RowTimes(
             int(starts.min(initial=LATEST_NS)),
             int(starts.max(initial=NEVER)),
             int(ends.max(initial=NEVER)),
@@ -255,7 +255,7 @@ class TablePages:
         """All rows, in order of their rowids, some pages at a time."""
         return map(self._rows, self._pages_of_blocks())
 
-    def times(self, choice: Choice) -> Iterator[Times]:
+    def times(self, choice: RowChoice) -> Iterator[RowTimes]:
         """When the chosen rows of each of these blocks begin and end."""
         library = pages_library()
         if library is None:
@@ -273,8 +273,8 @@ class TablePages:
                 self._others.ctypes.data, answer,
             )  # fmt: skip
             _demand(not is_unusual)
-            yield Times(
-                answer.least, answer.most, answer.last_end, answer.count, answer.without_start
+            yield RowTimes(
+                answer.least, answer.most, answer.last_end, answer.chosen, answer.without_start
             )
 
     def _pages_of_blocks(self) -> Iterator[Int64s]:
@@ -403,7 +403,7 @@ class _Question(ctypes.Structure):
 class _Answer(ctypes.Structure):
     _fields_ = (
         ("least", ctypes.c_int64), ("most", ctypes.c_int64), ("last_end", ctypes.c_int64),
-        ("count", ctypes.c_uint64), ("without_start", ctypes.c_uint64),
+        ("chosen", ctypes.c_uint64), ("without_start", ctypes.c_uint64),
     )  # fmt: skip
 
 
