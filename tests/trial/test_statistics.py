@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import math
 import random
 import statistics
+import sys
+import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from gputui.cures import hook
 from gputui.trial import proof
 from gputui.trial.proof import (
     LOOKS,
@@ -22,7 +27,7 @@ from gputui.trial.proof import (
     gain_of_runs,
     student,
 )
-from gputui.trial.runs import Block, Pair, RunStep
+from gputui.trial.runs import Block, Pair, RunInFolder, RunStep
 from tests.trial.simulated import KINDS, WAITING, Simulated, by_runs, switched
 
 SERIES = 1000
@@ -272,3 +277,36 @@ def test_quantiles_of_students_t_are_those_of_its_density() -> None:
             whole = sum(w * v for w, v in zip(weights, values, strict=True))
             area = constant * math.sqrt(freedom) * whole * end / pieces / 3
             assert 0.5 + area == pytest.approx(probability, abs=1e-7)
+
+
+def test_waits_for_a_loaders_workers_are_timed_whoever_makes_its_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cure puts another function in the place of the one that is timed, as repeat_batch does."""
+
+    class Iterator:
+        def __next__(self) -> str:
+            return "made"
+
+    class OfWorkers(Iterator):
+        pass
+
+    loaders = types.SimpleNamespace(_MultiProcessingDataLoaderIter=OfWorkers)
+    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", loaders)
+    module = hook("trial")
+    plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
+    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
+    site = trial.site("optimizer", "SGD")
+    for _ in range(10):
+        trial.step(site, 0, 0)
+    monkeypatch.setattr(Iterator, "__next__", lambda _: "repeated")
+    batches = [next(OfWorkers()) for _ in range(3)]
+    trial.step(site, 0, 0)
+    assert batches == ["repeated"] * 3
+    run = RunInFolder(tmp_path)
+    run.reader.poll()
+    assert run.reader.steps is not None
+    waited = [block.waited_ns for block in run.reader.steps.blocks]
+    assert waited[0] is None
+    assert waited[-1] is not None
+    assert waited[-1] > 0

@@ -410,13 +410,14 @@ class TrialInProgram:
         )
         if iterator is None:
             return
-        following = iterator.__next__
+        own, base = vars(iterator).get("__next__"), iterator.__mro__[1]
 
-        @functools.wraps(following)
+        @functools.wraps(own or base.__next__)
         def timed(loader: Any) -> Any:
             began_ns = time.perf_counter_ns()
             try:
-                return following(loader)
+                # That of the base as it is then: a cure may have put another in its place.
+                return own(loader) if own is not None else base.__next__(loader)
             finally:
                 self._waited_ns = (self._waited_ns or 0) + time.perf_counter_ns() - began_ns
 
