@@ -352,7 +352,7 @@ COMMANDS = (
         (
             Option("cure", "only these; --list has their names", "NAME[,NAME]", many=True),
             Option("all", "all that leave results as they are, findings or not"),
-            Option("list", "list the cures"),
+            Option("list", "list the cures, or those that would be tried on a recording"),
             Option("budget", "how long it may take in all", "TIME", parse=seconds, default="10m"),
             Option("yes", "do not ask before anything runs"),
             Option("scratch", "run in a copy of the folder, which goes afterwards; absolute paths "

@@ -44,7 +44,7 @@ def run_try(options: argparse.Namespace) -> int:
     """Tries what was asked for and prints the answer; returns the exit status: 0 if the trials went
     through, whatever they found. Raises UsageError, RefusedError, PlanError and JournalError."""
     if options.list:
-        _print_list(options.json)
+        _print_list(options)
         return 0
     if options.calibration:
         _print_calibration(options.json)
@@ -278,11 +278,12 @@ def _pass_on(text: str) -> None:
         _tell(text)
 
 
-def _print_list(as_json: bool) -> None:
+def _print_list(options: argparse.Namespace) -> None:
+    """All cures, or with a recording those that would be tried, in their order."""
     from gputui.cures import NOT_FROM_OUTSIDE, cures
     from gputui.render.text_tables import to_json, to_text
     from gputui.report.schema import Column, Table, text
-    from gputui.trial.planning import CLASS_WORDS, Candidate
+    from gputui.trial.planning import CLASS_WORDS, Candidate, plan
 
     listed: tuple[Column[Candidate], ...] = (
         text("Cure", "cure", lambda each: each.name, "Its name", flexible=False),
@@ -301,8 +302,20 @@ def _print_list(as_json: bool) -> None:
     ]
     note = "; ".join(f"{name}: {words}" for name, words in CLASS_WORDS.items())
     note += ". Only advised: " + "; ".join(f"{n}: {w}" for n, w in NOT_FROM_OUTSIDE.items())
+    if options.recording:
+        diagnosis = _diagnosis(options, (), None)
+        rows = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
+        note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows."
+        listed = (
+            *listed[:3],
+            text("For", "cause", lambda each: each.finding.cause if each.finding else "",
+                 "The finding; none: looked for in every program", flexible=False),
+            text("Forecast", "forecast", lambda each: each.forecast.text if each.forecast else "",
+                 "What the finding promises of it", flexible=False, priority=1),
+            *listed[4:],
+        )  # fmt: skip
     table = Table("cures", "Cures", listed, rows, note)
-    sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))
+    sys.stdout.write(to_json(table) if options.json else to_text(table, columns(sys.stdout)))
 
 
 def _print_calibration(as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_once
+from tests.conftest import DATA
 from tests.schemas_for_tests import check
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -342,6 +344,15 @@ def test_every_cure_is_listed(tmp_path: Path) -> None:
 
     rows = json.loads(gputui_try(tmp_path, "--list", "--json").stdout)["rows"]
     assert [row["cure"].partition("@")[0] for row in rows] == list(cures())
+
+
+def test_what_would_be_tried_on_a_recording_is_listed_in_its_order(tmp_path: Path) -> None:
+    recording = tmp_path / "tensor_cores.gputui"
+    recording.write_bytes(gzip.decompress((DATA / "faults/tensor_cores.gputui.gz").read_bytes()))
+    listed = gputui_try(tmp_path, str(recording), "--list", "--json")
+    first = json.loads(listed.stdout)["rows"][0]
+    assert (first["cure"], first["cause"]) == ("tf32", "busy.matmul_simt")
+    assert first["forecast"].endswith("× faster")
 
 
 def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
