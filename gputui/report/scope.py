@@ -422,7 +422,7 @@ def _named_step(run: Run, tree: TimeTree) -> str:
     main = steady_loops(tree)
     sources = {each.source for each in run.loops.values() if (each.device, each.loop) in main}
     if "loop" in sources and (line := _line_of_loop(run, tree)):
-        return f"A step here is a turn of the program's loop at {line}."
+        return f"A step here is a turn of the program's loop at {line}{_in_a_turn(run, tree)}."
     if operations > LAYER or sources - {"repetition", None}:
         return ""
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
@@ -442,6 +442,39 @@ def _line_of_loop(run: Run, tree: TimeTree) -> str:
     # The last turn of a `while` has no mark of its end.
     likeliest = min(alike, key=lambda it: (abs(it.marks - turns) > 1, -it.last_ns), default=None)
     return likeliest.site if likeliest is not None else ""
+
+
+_IN_WORDS = {
+    "optimizer": "updates by {site}",
+    "jax": "calls of {site}",
+    "token": "tokens",
+    "module": "calls of {site}",
+}
+"""What a turn of a loop may hold several of, by the source of its marks, the first ones first."""
+
+ALIKE = 0.3
+"""How far, in parts, two ways to count may be apart: how many there were a turn, with those of a
+warm-up, and how many fit into one."""
+
+
+def _in_a_turn(run: Run, tree: TimeTree) -> str:
+    """What a turn of the loop holds several of, as a clause: one of them may be what the program
+    calls a step. Empty where it holds one of each."""
+    turns = tree.of_program(tree.turns or tree.steps)
+    step_ns = tree.turn_mean_ns or tree.step_with_pauses_ns
+    for source, words in _IN_WORDS.items():
+        of_source = (its for its in run.marked_steps.values() if its.source == source)
+        most = max(of_source, key=lambda its: its.marks, default=None)
+        if most is None or not turns:
+            continue
+        if not most.mean_ns:
+            continue
+        several = step_ns / most.mean_ns
+        if several < 1.5 or abs(most.marks / turns / several - 1) > ALIKE:
+            return ""
+        what = words.format(site=most.site)
+        return f", with some {several:,.0f} {what}, {duration(most.mean_ns)} each"
+    return ""
 
 
 def _turns(run: Run, tree: TimeTree) -> int:

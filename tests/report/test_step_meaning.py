@@ -164,3 +164,27 @@ def test_marks_alone_give_a_run_steps() -> None:
     assert (tree.program_steps, tree.step_mean_ns, tree.wall_ns) == (300, 10 * MS, 3000 * MS)
     assert tree.a_step(tree.leaves[Leaf.LAUNCH]) == pytest.approx(2 * MS)
     assert tree.operations / tree.steps == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("marks", "each_ns", "said"),
+    [
+        (216, 10 * MS, ", with some 10 calls of jit_update, 10.0 ms each"),  # 16 to warm up
+        (20, 100 * MS, ""),
+        (500, 10 * MS, ""),  # most of them elsewhere
+    ],
+)
+def test_what_a_turn_of_a_loop_holds_several_of_is_said(
+    marks: int, each_ns: int, said: str
+) -> None:
+    """One of them may be what the program calls a step."""
+    _, run = a_run(
+        loop_of(1, 20, 100 * MS, MS, "loop"),
+        marks_of("loop", "run.py:7", 20, 100 * MS, MS),
+        marks_of("jax", "jit_update", marks, each_ns, MS),
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert (
+        step_meaning(run, tree) == f"A step here is a turn of the program's loop at run.py:7{said}."
+    )

@@ -236,8 +236,9 @@ def _held(turns: Int64s, inner: Int64s, least: int) -> int:
 
 ROLLOUT = 1.25
 """Calls of the model for each update in a loop's turn from which it also plays, as in reinforcement
-learning (1.5 where four observations are played and eight parts of them learned): an epoch of few
-batches calls it as often as it updates, whatever else it waits for."""
+learning (1.5 where four observations are played and eight parts of them learned, the one program
+that it rests on): an epoch of few batches calls it as often as it updates, whatever else it waits
+for."""
 
 
 def _calls(moments: dict[Site, Int64s], turns: Int64s) -> float:

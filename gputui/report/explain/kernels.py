@@ -476,6 +476,7 @@ def given_to_each_call(analysis: Analysis) -> Iterator[Finding]:
     given_bytes = sum(row.size.total for row in copied if "Host-to-Device" in row.operation)
     share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in OF_COPYING))
     waits = share - tree.share(tree.leaves.get(Leaf.HOST, 0))
+    copies = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in OF_COPYING[2:]))
     # Where code of the program's own takes longer, that is the cause.
     if given_bytes < GIVEN_BYTES * steps or waits < max(SPEAKS, share / 2):
         return
@@ -495,7 +496,7 @@ def given_to_each_call(analysis: Analysis) -> Iterator[Finding]:
         share_percent=100 * share,
         step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
-        gains=gain_of(0.9 * share, tree.share(tree.idle_ns) + waits),
+        gains=gain_of(0.9 * share, tree.share(tree.idle_ns) + copies),
         evidence=(f"The program waits at {lines[0].where}",) if lines else (),
         place=lines[0].where if lines else "",
         covers=tuple(LEAVES[leaf].key for leaf in OF_COPYING),
