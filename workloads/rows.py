@@ -12,6 +12,7 @@ from .declaration import FigureValue, Row
 from .devices import out_of_memory_explained, release_memory
 from .errors import CannotRun, OutOfMemory
 from .report import Report
+from .stopping import Interrupted
 
 Cells = dict[str, FigureValue]
 
@@ -34,7 +35,7 @@ class Rows:
     def row(self, label: str, **head: FigureValue) -> Iterator[Cells]:
         """Cells to fill, `head` first. They are kept whatever happens inside, with `status`.
 
-        Catches failed allocations and Unsupported. Releases memory afterwards.
+        Catches failed allocations, Unsupported and Interrupted. Releases memory afterwards.
         """
         self._report.progress("measure", self._done, self._total, "rows")
         cells: Cells = dict(head)
@@ -47,6 +48,8 @@ class Rows:
             cells["status"] = f"OOM: {error}"
         except (CannotRun, Unsupported) as error:
             cells["status"] = str(error)
+        except Interrupted:
+            cells["status"] = "the run was stopped"
         finally:
             self.rows.append(cells)
             self._labels.append(label)

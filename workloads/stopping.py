@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -22,6 +24,10 @@ def die_quietly_on_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
+class Interrupted(BaseException):
+    """A request to stop came where nothing may be waited for."""
+
+
 class StopRequest:
     """Inside `with StopRequest() as stop:` a signal sets `stop.signal` instead of killing.
 
@@ -35,6 +41,7 @@ class StopRequest:
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
         self._is_late = is_late
+        self._interrupts = False
 
     def __enter__(self) -> Self:
         if not self._is_late:
@@ -50,6 +57,19 @@ class StopRequest:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._asked)
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """In `with stop.interruptible():` a signal raises Interrupted: compiling takes up to 20 s,
+        a run has 5 s to end in, and what was measured before would be lost. So does one that came
+        before."""
+        if self.signal is not None:
+            raise Interrupted
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -62,3 +82,5 @@ class StopRequest:
     def _asked(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self.signal = number
         signal.signal(number, signal.SIG_DFL)
+        if self._interrupts:
+            raise Interrupted

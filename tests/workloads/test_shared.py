@@ -142,6 +142,26 @@ def test_a_signal_means_what_it_always_did_until_something_is_measured() -> None
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_signal_while_a_later_row_is_compiled_keeps_the_rows_before(before: bool) -> None:
+    with Runner(GEMM, {"device": "cpu"}, Report(None, io.StringIO())) as run:
+        rows = run.rows(9)
+        for number in run.until_stopped(range(9)):
+            with rows.row(str(number)) as cells:
+                if number == 1:
+                    if before:
+                        signal.raise_signal(signal.SIGTERM)
+                    with run.interruptible():
+                        if not before:
+                            signal.raise_signal(signal.SIGTERM)
+                cells["ms"] = 1.0
+    assert [(row["status"], row.get("ms")) for row in rows.rows] == [
+        ("ok", 1.0),
+        ("the run was stopped", None),
+    ]
+    assert run.signal == signal.SIGTERM
+
+
 def test_a_range_counts_only_when_told() -> None:
     known = Range("x")
     with known:

@@ -111,8 +111,9 @@ class _Measurement:
 
         with FORWARD:
             started_ns = time.perf_counter_ns()
-            forward()
-            synchronize(device)
+            with self.run.interruptible():
+                forward()
+                synchronize(device)
             first_ms = (time.perf_counter_ns() - started_ns) / 1e6
             if self.name == "compiled":
                 cells["compile_ms"] = first_ms
@@ -150,7 +151,8 @@ class _Measurement:
             torch.autograd.grad(compute(q, k, v), (q, k, v), upstream)
 
         with BACKWARD:
-            backward()
+            with self.run.interruptible():
+                backward()
             backward_times = self._time(backward)
             cells["measured_bwd_hbm_bytes"] = self._moved(backward, backward_times)
         more = attention_backward_flops(flops, recomputes=fused)

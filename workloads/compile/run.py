@@ -84,7 +84,7 @@ def _measure(
     compiled: Function = torch.compile(function, dynamic=False)
     started_ns = time.perf_counter_ns()
     try:
-        with COMPILING:
+        with COMPILING, run.interruptible():
             _, code = run_and_get_code(once, compiled)
             synchronize(place.device)
     except (torch._dynamo.exc.BackendCompilerFailed, torch._inductor.exc.InductorError) as error:
