@@ -267,8 +267,9 @@ class Alternation:
         ratios = {name: median(_ratios(pairs[name])) for name in still if pairs[name]}
         if ratios:
             best = max(ratios, key=lambda name: ratios[name])
-            count = f"pair {len(pairs[best])} of {FEWEST} or more"
-            said = f"{best}: {ratios[best]:.2f}× so far, {count}"
+            count = len(pairs[best])
+            least = f" of {FEWEST} or more" if count < FEWEST else ""
+            said = f"{best}: {ratios[best]:.2f}× so far, pair {count}{least}"
             if said != self._told:
                 self._tell(said)
             self._told = said
@@ -618,4 +619,4 @@ def _difference(reference: float | None, tried: float | None) -> float:
 def _percent(share: float) -> str:
     if not math.isfinite(share):
         return "more than can be said"
-    return f"{100 * share:.2g} %"
+    return "less than 0.001 %" if 0.0 < share < 1e-5 else f"{100 * share:.2g} %"
