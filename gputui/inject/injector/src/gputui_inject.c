@@ -216,6 +216,10 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int closes,
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
         return 0; /* one that could not be stopped is let go as this program ends */
     }
+    if (make_again(tid)) {
+        ptrace(PTRACE_DETACH, tid, NULL, NULL);
+        return 0;
+    }
     const char *how = NULL;
     if (read_moment(tid, &state) && is_harmless_wait(pid, tid, &state, may_wait_in_futex))
         how = "wait";
@@ -233,6 +237,7 @@ static int try_thread(pid_t pid, pid_t tid, const char *library, int closes,
         how = "wait";
     int forbidden = is_under_seccomp(tid);
     if (how == NULL || forbidden || !is_known_thread(tid, &state)) {
+        make_again(tid);
         ptrace(PTRACE_DETACH, tid, NULL, NULL);
         if (forbidden)
             finish(REFUSED, "seccomp");

@@ -132,10 +132,9 @@ static uint64_t status_field(pid_t tid, const char *name, int base)
     return found;
 }
 
-/* Whether the thread waits in a system call that any stop ends with EINTR, also without a handler
- * (signal(7), "Interruption of system calls ... by stop signals"): few programs expect that. Those of
- * epoll are made again by us. It may begin such a call right after this look. */
-static int would_be_cut_short(pid_t pid, pid_t tid)
+/* Calls that any stop ends with EINTR, also without a handler (signal(7), "Interruption of system
+ * calls ... by stop signals"): few programs expect that. Those of epoll are made again by us. */
+static int is_cut_short(long number)
 {
     static const int calls[] = {
         SYS_rt_sigtimedwait, SYS_semtimedop, SYS_io_getevents,
@@ -143,16 +142,24 @@ static int would_be_cut_short(pid_t pid, pid_t tid)
         SYS_semop,
 #endif
     };
+    for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
+        if (number == calls[at])
+            return 1;
+    return 0;
+}
+
+/* Whether the thread waits in such a call. It may begin one right after this look: make_again. */
+static int would_be_cut_short(pid_t pid, pid_t tid)
+{
     char path[64];
-    int number = -1, cut_short = 0;
+    int number = -1;
     snprintf(path, sizeof path, "/proc/%d/task/%d/syscall", (int)pid, (int)tid);
     FILE *file = fopen(path, "re");
-    if (file != NULL && fscanf(file, "%d", &number) == 1) /* or the word "running" */
-        for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
-            cut_short |= number == calls[at];
+    if (file != NULL && fscanf(file, "%d", &number) != 1) /* the word "running" */
+        number = -1;
     if (file != NULL)
         fclose(file);
-    return cut_short;
+    return is_cut_short(number);
 }
 
 /* Whether the thread has put itself under a seccomp filter that we are not under. The caller has

@@ -70,6 +70,18 @@ static int read_mask(pid_t tid, uint64_t *mask)
     return ptrace(PTRACE_GETSIGMASK, tid, (void *)sizeof *mask, mask) == 0;
 }
 
+/* Has a stopped thread make the call again that its stop cut short, with all of its time; whether
+ * there was one. Nothing had happened in it; a signal on its way has its handler see EINTR. */
+static int make_again(pid_t tid)
+{
+    Registers registers;
+    uint64_t mask = 0;
+    uint64_t pending = status_field(tid, "SigPnd", 16) | status_field(tid, "ShdPnd", 16);
+    return read_registers(tid, &registers) && read_mask(tid, &mask) && !(pending & ~mask) &&
+           is_made_again(&registers) &&
+           write_set(tid, NT_PRSTATUS, &registers, sizeof registers);
+}
+
 static int is_set(uint64_t signals, int number) { return signals >> (number - 1) & 1; }
 
 /* A trap that a thread ignores, or blocks though it has a handler, the kernel delivers by taking

@@ -113,6 +113,19 @@ static int is_harmless_wait(pid_t pid, pid_t tid, State *state, int may_be_futex
     return 1;
 }
 
+/* Whether the stop has ended a call that only ends so by a stop: the registers then make it again. */
+static int is_made_again(Registers *registers)
+{
+    enum { INTERRUPTED = -4 };
+    long number = (long)registers->orig_rax;
+    if ((long)registers->rax != INTERRUPTED || !is_cut_short(number))
+        return 0;
+    registers->rax = (unsigned long)number;
+    registers->rip -= SYSCALL_BYTES;
+    registers->orig_rax = (unsigned long)-1;
+    return 1;
+}
+
 /* Beginning and end of a system call, at a stop at one. */
 static int read_call(pid_t tid, int *number, int *at_end)
 {
