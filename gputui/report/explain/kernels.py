@@ -177,7 +177,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 place=_place(analysis, cause),
                 evidence=(
                     *_called(analysis, cause),
-                    f"The tree counts them under {LEAVES[leaf].label}",
+                    *_counted(cause, LEAVES[leaf].label),
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
                         for name, counted, ns in by_name(
@@ -197,6 +197,11 @@ def _place(analysis: Analysis, cause: _Named) -> str:
         return ""
     lines = called_lines(analysis.run, ("optimizer.step",))
     return lines[0].where if lines else ""
+
+
+def _counted(cause: _Named, label: str) -> tuple[str, ...]:
+    """Where the times of a step have these kernels, if that is another word."""
+    return () if label in cause.word else (f"Among the times of a step they are under {label}",)
 
 
 def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
