@@ -617,7 +617,8 @@ def _made_of(value: Any, array: Any, depth: int = MOST_DEEP) -> Any:
         return type(value), *(_made_of(each, array, depth - 1) for each in value)
     if not isinstance(value, types.FunctionType):
         raise _MayChange
-    codes, names = [value.__code__], set[str]()
+    codes = [value.__code__]
+    names: set[str] = set()
     while codes:
         code = codes.pop()
         names.update(code.co_names)
