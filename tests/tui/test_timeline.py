@@ -22,6 +22,7 @@ from gputui.model.events import (
     ThreadLane,
 )
 from gputui.playback.opening import open_recording
+from gputui.tui.dialogs.boxes import FilterField
 from gputui.tui.views.timeline import TimelineView
 from gputui.tui.widgets.view import Lead
 from tests.attribute.test_kept_operations import decoding
@@ -112,6 +113,51 @@ async def test_gaps_measures_and_searches_are_a_key_away() -> None:
         await replay.press("slash", *"zzz", "enter")
         assert "/ zzz: nothing is called so" in replay.text
         await replay.press("escape")
+
+
+def length_ns(replay: Replay) -> float:
+    """How long what is under the cursor took, as its words say."""
+    found = re.findall(r"^ ([\d.]+) (ns|µs|ms|s), from ", replay.text, re.M)
+    return float(found[-1][0]) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[found[-1][1]]
+
+
+async def test_the_longest_comes_first_and_then_shorter_ones() -> None:
+    async with timeline() as replay:
+        await replay.press("L")
+        longest = length_ns(replay)
+        lengths = []
+        for _ in range(4):
+            await replay.press("L")
+            lengths.append(length_ns(replay))
+        assert lengths == sorted(lengths, reverse=True)
+        assert longest >= lengths[0]
+        await replay.press("right", "L")  # the longest again, not the one after that on the right
+        assert length_ns(replay) == longest
+        await replay.press("plus", "L")  # of a window around it
+        assert length_ns(replay) == longest
+        assert "L again goes to the next one" in replay.text
+
+
+async def test_a_search_without_a_hit_leaves_the_view_where_it_was() -> None:
+    async with timeline() as replay:
+        await replay.press("plus", "plus", "right")
+        title, chosen = window(replay), replay.app.main.view.copied
+        seen = []
+        await replay.press("slash")
+        assert "find a name" in replay.app.main.query_one(FilterField).placeholder
+        for letter in "adamwzz":
+            await replay.press(letter)
+            seen.append((window(replay), replay.app.main.view.copied))
+        assert any(place != (title, chosen) for place in seen[:5])
+        assert seen[-1] == (title, chosen)
+        assert "nothing is called so" in replay.text
+        await replay.press("backspace", "backspace", "escape")
+        assert (window(replay), replay.app.main.view.copied) == (title, chosen)
+        await replay.press("slash", *"adamw", "enter")
+        hit = replay.app.main.view.copied
+        assert "adamw" in hit.lower()
+        await replay.press("escape")  # what was kept by Enter stays
+        assert replay.app.main.view.copied == hit
 
 
 async def test_enter_leads_to_the_kernel_and_the_phase() -> None:

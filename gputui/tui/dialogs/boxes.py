@@ -259,12 +259,8 @@ class FilterField(Input):
             self.text = text
             self.is_last = is_last
 
-    def __init__(self, text: str) -> None:
-        super().__init__(
-            text,
-            placeholder="filter by text: Enter keeps it, Esc clears it",
-            compact=True,
-        )
+    def __init__(self, text: str, prompt: str) -> None:
+        super().__init__(text, placeholder=prompt, compact=True)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Another text."""

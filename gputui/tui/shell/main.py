@@ -377,14 +377,14 @@ class MainScreen(ViewKeys):
         from gputui.tui.dialogs.boxes import FilterField
 
         if not self.query(FilterField) and self.bottom.is_attached:
-            field = FilterField(self.view.needle)
+            field = FilterField(self.view.needle, self.view.FILTER_PROMPT)
             self.message.display = self.bottom.display = False
             await self.mount(field, before=self.bottom)
             field.focus()
 
     async def on_filter_field_typed(self, message: FilterField.Typed) -> None:
         """Other words, or the end of them."""
-        self.view.needle = message.text
+        self.view.search(message.text, is_last=message.is_last)
         if message.is_last:
             await self._end_filter()
         self.draw()

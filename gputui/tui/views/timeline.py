@@ -85,6 +85,7 @@ class TimelineView(DraggedView):
 
     CHARTS = True
     FILTERS = True
+    FILTER_PROMPT = "find a name: Enter keeps it, Esc goes back"
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "gap", "next gap", show=False),
@@ -127,6 +128,10 @@ class TimelineView(DraggedView):
         """The one that is shown."""
         self._is_followed = True
         """Whether a newer step takes its place: until a key chose something in it."""
+        self._longest: tuple[Any, ...] = ([],)
+        """Operations by length, which of them was last gone to, of what, and the window then."""
+        self._search_origin: tuple[Any, ...] | None = None
+        """Where the view was, and whether it followed, before a name was typed."""
         self._led_to: Leaf | str | None = None
         """The cause that another view led here with, or the name of a kernel."""
 
@@ -344,6 +349,8 @@ class TimelineView(DraggedView):
             if width < _WIDE:
                 del facts[1:]
             title = f"Timeline  step of {', '.join(facts)} · {window}"
+            if width < _WIDE and self.needle:
+                title = f"Timeline  {window}"
             note = note or (f"{at} of {len(self._kept)} kept: n N" if at else "no longer kept: 0")
         if self.needle:
             hits = self._hits
@@ -580,15 +587,22 @@ class TimelineView(DraggedView):
         self._after_gap(lanes, process, device, int(gaps.ends[is_next[0]]))
 
     def action_longest(self) -> None:
-        """To the longest operation in sight; from there to the next longest."""
+        """To the longest operation in sight; pressed again, to the next longest."""
         if (lanes := self._there()) is None:
             return
-        places = self._window(self.model.run, lanes).longest() if self.model.run else []
+        places, *there = self._longest
+        is_again = there == [self._read, self._place, self._low, self._high]
+        if not is_again:
+            places = self._window(self.model.run, lanes).longest() if self.model.run else []
         if not places:
             self.nothing_chosen("no operation of a GPU is in sight: − zooms out")
             return
-        following = places.index(self._place) + 1 if self._place in places else 0
-        self._choose(places[following % len(places)])
+        place = places[(places.index(self._place) + 1) % len(places) if is_again else 0]
+        if place == self._place:
+            again = "this is the longest in sight: L again goes to the next one"
+            self.nothing_chosen(again if len(places) > 1 else "nothing else is in sight")
+        self._choose(place)
+        self._longest = places, self._read, place, self._low, self._high
 
     def _to_cause(self, run: Run, lanes: TracedLanes, leaf: Leaf) -> None:
         """To the longest gap of a cause, among the longest ones of all."""
@@ -723,6 +737,20 @@ class TimelineView(DraggedView):
         self._open_step(run, ahead[0] if step > 0 else ahead[-1])
         self.draw()
         return ""
+
+    def search(self, text: str, *, is_last: bool) -> None:
+        """The first of the name from where the view was when typing began: there it stays where
+        nothing is called so, and where the name is given up."""
+        if self._search_origin is None:
+            self._search_origin = (self._read, self._place, self._partner, self._low, self._high,
+                                   self._top, self._is_followed)  # fmt: skip
+        read, *there = self._search_origin
+        if text != self.needle and read == self._read:
+            (self._place, self._partner, self._low, self._high, self._top,
+             self._is_followed) = there  # fmt: skip
+        super().search(text, is_last=is_last)
+        if is_last:
+            self._search_origin = None
 
     def _find(self, step: int) -> bool:
         """The next operation, range or call of a name, or the one before; with `step` 0 this one

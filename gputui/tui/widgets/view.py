@@ -86,6 +86,7 @@ class View(LineView):
 
     SORTS = False
     FILTERS = False
+    FILTER_PROMPT = "filter by text: Enter keeps it, Esc clears it"
     CHARTS = False
     SCALES = False
     """Whether it has charts whose scale can be that of their data."""
@@ -145,6 +146,11 @@ class View(LineView):
     def nothing_chosen(self, why: str = "nothing is chosen: ↑ ↓ choose what Enter opens") -> None:
         """Say so: a key never does nothing without a word."""
         self.post_message(Notice(why))
+
+    def search(self, text: str, *, is_last: bool) -> None:
+        """What is typed after /, at each letter; the last time where the field is left."""
+        del is_last
+        self.needle = text
 
     def show_item(self, key: Hashable) -> None:
         """Choose what another view led to, whatever was filtered."""
