@@ -386,7 +386,9 @@ def page() -> str:
     lines += [
         "",
         "An interval is what a model of the cured step says, widened by how far models of that",
-        "cause were off for programs that they were not fitted to (`finding.WIDENED`). Judged by",
+        "cause were off for programs that they were not fitted to (`finding.WIDENED`); if a cure",
+        "spares no kernels, to no more than all idle time allows (`finding.ONLY_IDLE`, chosen on",
+        "these pairs, of which two lie beyond it; not counted in what follows). Judged by",
         f"the errors of the other programs only, {inside} of {count} measured gains "
         f"({100 * inside / count:.0f} %) lie inside;",
         f"the median of high ÷ low is {width:.2f}.",

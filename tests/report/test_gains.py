@@ -62,9 +62,11 @@ def test_widening_keeps_the_middle_in_odds_of_what_goes() -> None:
             assert 1.0 < gain.low < gain.high
             if finding is not None and finding.is_timed:
                 assert gain.low == modelled.low, "what was timed goes at least"
-            elif modelled.low > 1.02:
+            elif finding is not None and modelled.low > 1.02:
                 product = (modelled.low - 1) * (modelled.high - 1)
-                assert (gain.low - 1) * (gain.high - 1) == pytest.approx(product)
+                # Of what spares no kernels the high end stops at all idle time.
+                if gain.high not in (finding.alone, modelled.high):
+                    assert (gain.low - 1) * (gain.high - 1) == pytest.approx(product)
                 factors[pair.name] = (gain.high - 1) / (modelled.high - 1)
     sure = max(factors["credit_mlp"], factors["curriculum_mlp"])
     assert sure < factors["lion_vit"] < factors["whale_triplets"]

@@ -213,8 +213,12 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     assert 1.0 < gain.low < modelled.low
     assert modelled.high < gain.high
     # More than the bar of the step allows: a graph takes what small kernels lose, too.
-    text = f"{gain.low:.1f} to {gain.high:.1f}× faster (all idle time gone: 4.0×)."
+    text = f"{gain.low:.1f} to {gain.high:.1f}× faster (4.0× from idle time alone)."
     assert found.gain_text == text
+    # What a synchronization keeps from the GPU is idle time, and no kernels.
+    [found] = verdict_on({Leaf.SYNC: 0.5, Leaf.MATMUL: 0.5}).findings
+    assert found.gains[0].high == 2.0
+    assert "alone" not in found.gain_text
     [found] = verdict_on({Leaf.MATMUL_SIMT: 1.0}).findings
     assert found.gains == ()
     assert found.gain_text == (

@@ -7,9 +7,9 @@ LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`; of texts that are copie
 how many tokens of one batch since then are padding, as BYTES of `tokens.all` and `tokens.padding`.
 LINE is 0 where it is not known.
 
-Of layers that are given the very tensors again that they had before (Repeats), how much of what all
-layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`; and
-`attention.weights`, calls of torch's attention that give its weights.
+Of layers that are given the very tensors again that they had before (LayerRepeats), how much of
+what all layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`;
+and `attention.weights`, calls of torch's attention that give its weights.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -82,7 +82,7 @@ class Facts:
         self._tensor: Any = None
         self._tokens: dict[tuple[Any, int], list[int]] = {}
         """By line: tokens that were looked at as they are copied, and how many are padding."""
-        self._repeats: Repeats | None = None
+        self._repeats: LayerRepeats | None = None
 
     def watch_collections(self) -> None:
         """Have the interpreter say when it collects garbage."""
@@ -172,7 +172,7 @@ class Facts:
                     monitoring.set_local_events(tool, code, events.CALL)
             return off
 
-        self._repeats = Repeats(tool, self._program_frame)
+        self._repeats = LayerRepeats(tool, self._program_frame)
         monitoring.register_callback(tool, events.CALL, called)
         monitoring.register_callback(tool, events.PY_START, started)
         monitoring.set_events(tool, events.PY_START)
@@ -242,7 +242,7 @@ program is a benchmark of one input."""
 _SIMPLE = (int, float, bool, str, type(None))
 
 
-class Repeats:
+class LayerRepeats:
     """What layers of torch compute again: calls, without gradients, with the tensors that the same
     layer was given the time before, unchanged, of tensors that are others after a while.
 

@@ -236,16 +236,16 @@ class LaneWindow:
             device = gpu_of(self.session, self.run, process, device)
         return f"GPU {device}"
 
-    def cause(self, process: int, moment_ns: float) -> Leaf | None:
-        """Why the devices of a process idled most at a moment, where a step that was kept says
-        so."""
+    def cause(self, process: int, moment_ns: float, length_ns: float = float("inf")) -> Leaf | None:
+        """Why the devices of a process idled most at a moment, where a step that was kept says so;
+        None of what is so short that other gaps are most of a part of it."""
         at_ns = moment_ns + self.lanes.begin_ns
         for step in self.run.step_lanes:
             parts = len(step.busy)
             if step.process != process or step.duration_ns <= 0:
                 continue
             part = int((at_ns - step.start_ns) * parts // step.duration_ns)
-            if not 0 <= part < parts:
+            if not 0 <= part < parts or 2 * length_ns * parts < step.duration_ns:
                 continue
             causes = _idle(step, part)
             best = max(causes, key=lambda leaf: causes[leaf], default=None)
@@ -325,7 +325,7 @@ class LaneWindow:
         at = int(np.searchsorted(gaps.ends, start, side="left"))
         if at < len(gaps.ends) and int(gaps.ends[at]) == start:
             began = int(gaps.starts[at])
-            leaf = self.cause(lane.process, (began + start) / 2)
+            leaf = self.cause(lane.process, (began + start) / 2, start - began)
             why = "" if leaf is None else f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
             return [f"before it the GPU idled {duration(start - began)}{why}"]
         return []
