@@ -27,6 +27,7 @@ from gputui.model.events import (
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import OF_OTHER_THREADS
+from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.habits import (
     ANOMALY,
@@ -266,13 +267,31 @@ def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.7 * 0.75))
 
 
+@pytest.mark.parametrize(
+    ("sorts", "name", "is_said"),
+    [(40, "DeviceRadixSortOnesweepKernel", True), (10, "DeviceRadixSortOnesweepKernel", False),
+     (40, "nvjet_gemm", False)],
+)  # fmt: skip
+def test_what_is_launched_again_and_again_is_named_beside_launching(
+    sorts: int, name: str, is_said: bool
+) -> None:
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    ran = kernels(**{name: (sorts * STEPS, 4000), "elementwise_kernel": (60 * STEPS, 4000)})
+    [found] = concluded(steps, *ran).findings
+    share = 100 * sorts / (sorts + 60)
+    said = f"{name} takes {share:.0f} % of the kernels' time, {sorts} × a step"
+    assert (said in found.evidence) is is_said
+
+
 def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> None:
     line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
     steps = delta({Leaf.ATTENTION_UNFUSED: 0.6, Leaf.MATMUL: 0.4})
     asked = replace(steps, line_calls=(LineCalls(3, "attention.weights", 9, 0, ""),))
     [found] = concluded(line, asked).findings
     assert found.advice.startswith("need_weights=False for torch.nn.MultiheadAttention at t.py:7")
+    assert found.evidence == ("It is called at t.py:7 forward",)
     [found] = concluded(line, steps).findings
+    assert found.evidence == (UNSEEN,)
     assert found.advice == CAUSES[Leaf.ATTENTION_UNFUSED].advice
 
 
