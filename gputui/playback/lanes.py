@@ -226,6 +226,9 @@ class TracedLanes:
     """By process and device: when anything ran on it, merged."""
     left_out: int
     """Older records that are not here, there being too many."""
+    kept: dict[int, tuple[int, int]]
+    """Of a kept step, by process: between which moments the work of its devices was kept. Of a
+    process that is not in it everything was."""
 
     def launch_of(self, lane: Lane, row: int) -> tuple[int, int] | None:
         """Lane and row of the call that launched an operation; of a call, of the first operation
@@ -299,7 +302,15 @@ def open_kept(session: Session, run: Run, step: KeptStep) -> TracedLanes:
     for timeline in filter(touches, run.steps.values()):
         if timeline.process not in with_operations:
             made.add_timeline(timeline)
-    return made.done(sum(kept.left_out for kept in operations), step)
+    opened = made.done(sum(kept.left_out for kept in operations), step)
+    parts = [lanes for lanes in run.step_lanes if lanes.process not in with_operations]
+    steps: list[KeptStep] = [*operations, *filter(touches, parts)]
+    for its in steps:
+        start = its.start_ns - opened.begin_ns
+        end = start + min(its.duration_ns, _LONG_NS)
+        low, high = opened.kept.get(its.process, (start, end))
+        opened.kept[its.process] = min(low, start), max(high, end)
+    return opened
 
 
 class _Columns:
@@ -534,7 +545,7 @@ class _Lanes:
             _move(spans, begin)
         return TracedLanes(begin, end - begin, self._lanes, list(self._names),
                            list(self._categories), self._category_of, self._busy,
-                           left_out)  # fmt: skip
+                           left_out, {})  # fmt: skip
 
     def _lane(self, kind: LaneKind, columns: Mapping[str, Ints], rows: Int64s, process: int,
               number: int, *, device: int = 0, depth: int = 0) -> Lane:  # fmt: skip

@@ -236,6 +236,24 @@ async def test_a_live_run_has_named_kernels_of_its_newest_kept_step(
         assert f" {kept} of {kept} kept" in shown.text
 
 
+async def test_of_what_was_not_kept_no_figure_is_shown(show: Show, decode: list[AnyEvent]) -> None:
+    whole = next(event for event in decode if isinstance(event, StepOperations))
+    at = decode.index(whole)
+    # What is after it is as the launches before a step: of that time no device was kept.
+    half = replace(whole, duration_ns=whole.duration_ns // 2)
+    async with show([[*decode[:at], half]]) as shown:
+        await shown.press("3", "0")
+        assert " not kept" not in shown.text
+        await shown.press("end", *["plus"] * 4)
+        busy = next(line for line in shown.lines if line.startswith(" GPU 0 busy"))
+        assert busy.endswith(" not kept")
+        assert " 0.0 %" not in shown.text
+        words = " ".join(shown.text.split())
+        assert "after this step: what the GPU did then was not kept" in words
+        await shown.press("left_square_bracket", "left", "right_square_bracket")
+        assert "GPU 0 not kept" in shown.text
+
+
 async def test_a_chosen_step_stays_while_others_are_kept(
     show: Show, decode: list[AnyEvent]
 ) -> None:

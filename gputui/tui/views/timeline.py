@@ -33,6 +33,7 @@ from gputui.tui.widgets.lanes import (
     FIGURE,
     LABEL,
     NO_HITS,
+    NOT_KEPT,
     LaneLine,
     LaneWindow,
     Operation,
@@ -421,6 +422,10 @@ class TimelineView(DraggedView):
             facts.append("single operations of this step were not kept: --trace keeps all")
         if lane.kind is LaneKind.CALLS:
             facts.append(f"on {window.thread(lane.process, lane.number)}")
+        kept_from, kept_until = lanes.kept.get(lane.process, (start, end))
+        if end <= kept_from or start >= kept_until:
+            when = "before" if end <= kept_from else "after"
+            facts.append(f"{when} this step: what the GPU did then was not kept")
         rows: list[Row] = [heading(cut_middle(name, max(10, width - 10)), width)]
         rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
         more = [*window.launch_words(lane, row), *window.idle_words(lane, start)]
@@ -443,9 +448,17 @@ class TimelineView(DraggedView):
         first, last = sorted(moment for moment in self._measured if moment is not None)
         parts = [f"between [ and ]: {duration(last - first)}"]
         for (process, device), spans in lanes.busy.items():
-            busy = float(spans.within(first, last)[0])
-            share = percent(100 * busy / max(1.0, last - first))
-            parts.append(f"{window.gpu(process, device)} busy {duration(busy)} ({share})")
+            begin, end = lanes.kept.get(process, (first, last))
+            low, high = max(first, begin), min(last, end)
+            gpu, of = window.gpu(process, device), ""
+            if low >= high and (begin, end) != (first, last):
+                parts.append(f"{gpu} {NOT_KEPT}")
+                continue
+            if (low, high) != (first, last):
+                of = f" of the {duration(high - low)} that were kept"
+            busy = float(spans.within(low, high)[0])
+            share = percent(100 * busy / max(1.0, high - low))
+            parts.append(f"{gpu} busy {duration(busy)} ({share}{of})")
         work = 0
         for lane in lanes.lanes:
             if lane.kind is LaneKind.STREAM:

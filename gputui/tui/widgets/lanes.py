@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ from gputui.playback.lanes import (
     open_kept,
 )
 from gputui.state import Run, Session, gpu_of
-from gputui.store.trace import Int64s
+from gputui.store.trace import Bools, Int64s
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
@@ -46,6 +46,8 @@ from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.tree import phase_colors
 
 LABEL, FIGURE = 14, 8
+NOT_KEPT = "not kept"
+"""What a device did before and after a step of which alone it was kept."""
 _IDLE = "idle because"
 _NAMED, _TOLD_APART = 4, 16
 """Cells from which a box has its name in it, and from which also what tells it apart."""
@@ -382,13 +384,26 @@ class LaneWindow:
         [line] = block_rows(shares.tolist(), 1.0, 1)
         whose = self._whose(process)
         label = f"{whose} {self.gpu(process, device)}".strip() + " busy" * (not whose)
-        figure = f"{100 * float(shares.mean()):.1f} %"
-        lines = [LaneLine(label, [(line, "text")], figure)]
-        cells = self._why(process, shares)
+        is_kept = self._is_kept(process)
+        spans: list[Span] = []
+        for kept, columns in groupby(range(self.cells), key=lambda x: bool(is_kept[x])):
+            own = [*columns]
+            text = line[own[0] : own[-1] + 1]
+            is_told = not kept and not text.strip() and len(own) >= len(NOT_KEPT)
+            spans.append((fit(NOT_KEPT, len(own)), "dim") if is_told else (text, "text"))
+        lines = [LaneLine(label, spans, _mean(shares, is_kept))]
+        cells = self._why(process, np.where(is_kept, shares, 1.0))
         if any(text != " " for text, _ in cells):
-            figure = f"{100 * (1 - float(shares.mean())):.1f} %"
+            figure = _mean(1 - shares, is_kept)
             lines.append(LaneLine(_IDLE, joined(cells), figure))
         return lines
+
+    def _is_kept(self, process: int) -> Bools:
+        """By cell, whether it is known what the devices of a process did in it."""
+        low, high = self.lanes.kept.get(process, (-math.inf, math.inf))
+        middles = self.low_ns + self.cell_ns * (np.arange(self.cells) + 0.5)
+        is_kept: Bools = (middles >= low) & (middles <= high)
+        return is_kept
 
     def _why(self, process: int, shares: Floats) -> list[Span]:
         """The cause of each cell's idle time, blank where it was busy or nothing is known."""
@@ -457,8 +472,7 @@ class LaneWindow:
                     last = self.cell(max(start, end - self.cell_ns))
                     for x in range(self.cell(start), last + 1):
                         cells[x] = (cells[x][0] if cells[x][0] != " " else "▁", role)
-        share = 100 * float(seen.busy.mean())
-        return joined(cells), f"{share:.1f} %" if of_device else ""
+        return joined(cells), _mean(seen.busy, self._is_kept(lane.process)) if of_device else ""
 
     def _box_role(self, lane: Lane, row: int, name: str, colors: dict[str, int]) -> str:
         if self.needle and self.needle.lower() in name.lower():
@@ -472,6 +486,11 @@ class LaneWindow:
             leaf = LEAF_OF_KEY.get(category)
             return look(leaf)[1] if leaf is not None else "dim"
         return f"block-{colors.get(name, 1)}"
+
+
+def _mean(shares: Floats, is_kept: Bools) -> str:
+    """The mean of shares in percent, of the cells of which they are known."""
+    return f"{100 * float(shares[is_kept].mean()):.1f} %" if is_kept.any() else NOT_KEPT
 
 
 def _by_cell(text: str) -> list[str]:
