@@ -333,12 +333,12 @@ def _limit(analysis: Analysis) -> str:
     """How near its GPUs came to the peak that limits them most, by their counters, as a clause;
     empty where these were not read."""
     # Not above: the roofline is a table of its own, and imports this package.
-    from gputui.report.roofline import mean_of_kernels, steady_roofs
+    from gputui.report.roofline import STEADY_STEPS, mean_of_kernels, steady_roofs
 
     # Of kernels, where they were counted: what a step idles is said before.
     of_kernels = mean_of_kernels(analysis.session, analysis.run)
     peaks = [
-        (percent_of_peak, what)
+        (percent_of_peak, what, roof.scope)
         for roof in of_kernels or steady_roofs(analysis)
         for percent_of_peak, what in (
             (roof.tensor_peak_percent, "its tensor cores do"),
@@ -348,10 +348,13 @@ def _limit(analysis: Analysis) -> str:
     ]
     if not peaks:
         return ""
-    percent_of_peak, what = max(peaks)
+    percent_of_peak, what, scope = max(peaks)
     could = "they" if "cores" in what else "it"
     limit = f"; {what} {percent_of_peak:.0f} % of what {could} could at most"
-    return f"{limit} while kernels run" if of_kernels else limit
+    if of_kernels:
+        return f"{limit} while kernels run"
+    # The machine's own means are of the whole run: 43 % stood beside 25.
+    return f"{limit} in these steps" if scope == STEADY_STEPS else limit
 
 
 def late_beside(analysis: Analysis) -> Iterator[Finding]:
