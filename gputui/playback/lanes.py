@@ -245,6 +245,24 @@ class TracedLanes:
                     return number, int(rows[0])
         return None
 
+    def starting_at(self, process: int, device: int, moment_ns: int) -> tuple[int, int] | None:
+        """Lane and row of what began on a device just then, as what ends a gap does."""
+        for number, lane in enumerate(self.lanes):
+            if lane.kind in (LaneKind.STREAM, LaneKind.BUSY) and (lane.process, lane.device) == (
+                process, device,
+            ):  # fmt: skip
+                row = int(np.searchsorted(lane.spans.starts, moment_ns))
+                if row < len(lane) and int(lane.spans.starts[row]) == moment_ns:
+                    return number, row
+        return None
+
+    def is_queued(self, process: int, device: int, gap_start_ns: int, gap_end_ns: int) -> bool:
+        """Whether what ended a gap of a device was launched before the gap began, by the rule of
+        the accounting; False where its launch is not here."""
+        place = self.starting_at(process, device, gap_end_ns)
+        call = None if place is None else self.launch_of(self.lanes[place[0]], place[1])
+        return call is not None and int(self.lanes[call[0]].spans.starts[call[1]]) <= gap_start_ns
+
     def usual_ns(self, lane: Lane, row: int) -> tuple[float, int]:
         """The median length of all in the same kind of lane that are called as a row is, and how
         many there are."""

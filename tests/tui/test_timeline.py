@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -21,9 +22,12 @@ from gputui.model.events import (
     StreamLane,
     ThreadLane,
 )
+from gputui.playback.lanes import LaneKind, kept_steps, open_kept
 from gputui.playback.opening import open_recording
+from gputui.state import Session
 from gputui.tui.dialogs.boxes import FilterField
 from gputui.tui.views.timeline import TimelineView
+from gputui.tui.widgets.lanes import LaneWindow
 from gputui.tui.widgets.view import Lead
 from tests.attribute.test_kept_operations import decoding
 from tests.conftest import DATA
@@ -279,6 +283,31 @@ async def test_enter_on_a_cause_leads_to_its_longest_gap(
         await shown.settle()
         assert "GPU idled" in shown.text
         assert "launch-bound" in shown.text
+
+
+def test_a_gap_before_which_its_end_was_launched_is_queued(decode: list[AnyEvent]) -> None:
+    session = Session()
+    session.apply(decode)
+    run = session.run
+    assert run is not None
+    step = kept_steps(run)[-1]
+    lanes = open_kept(session, run, step)
+    window = LaneWindow(run, lanes, 0, lanes.end_ns, 100)
+    [(process, device)] = lanes.busy
+    gaps = lanes.gaps(process, device)
+    assert gaps is not None
+    calls = next(lane for lane in lanes.lanes if lane.kind is LaneKind.CALLS)
+    stream = next(lane for lane in lanes.lanes if lane.kind is LaneKind.STREAM)
+    for start, end in zip(gaps.starts[:20].tolist(), gaps.ends[:20].tolist(), strict=True):
+        row = int(np.flatnonzero(stream.spans.starts == end)[0])
+        [call] = np.flatnonzero(calls.correlations == stream.correlations[row])
+        moments = calls.spans.starts
+        was = int(moments[call])
+        moments[call] = start - 1
+        assert "queued, what ended that was launched before it" in window.idle_words(stream, end)[0]
+        moments[call] = start + 1
+        assert "queued" not in window.idle_words(stream, end)[0]
+        moments[call] = was
 
 
 @pytest.fixture(scope="module")

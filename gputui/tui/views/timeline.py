@@ -631,13 +631,9 @@ class TimelineView(DraggedView):
 
     def _after_gap(self, lanes: TracedLanes, process: int, device: int, end: int) -> None:
         """The cursor on what began when a gap of a device ended."""
-        for number, lane in enumerate(lanes.lanes):
-            of_device = lane.kind in (LaneKind.STREAM, LaneKind.BUSY)
-            if of_device and (lane.process, lane.device) == (process, device):
-                row = int(np.searchsorted(lane.spans.starts, end, side="left"))
-                if row < len(lane) and int(lane.spans.starts[row]) == end:
-                    self._choose(Operation(number, row))
-                    return
+        if (place := lanes.starting_at(process, device, end)) is not None:
+            self._choose(Operation(*place))
+            return
         self.nothing_chosen("the gap goes on to the end of what is shown")
 
     def show_item(self, key: Hashable) -> None:

@@ -327,8 +327,13 @@ class LaneWindow:
         at = int(np.searchsorted(gaps.ends, start, side="left"))
         if at < len(gaps.ends) and int(gaps.ends[at]) == start:
             began = int(gaps.starts[at])
-            leaf = self.cause(lane.process, (began + start) / 2, start - began)
-            why = "" if leaf is None else f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
+            middle, why = (began + start) / 2, ""
+            if self.lanes.is_queued(lane.process, lane.device, began, start):
+                why = f": {LEAVES[Leaf.DEPENDENCY].label}, what ended that was launched before it"
+            elif (leaf := self.cause(lane.process, middle, start - began)) is not None:
+                why = f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
+            elif (leaf := self.cause(lane.process, middle)) is not None:
+                why = f": around then mostly {LEAVES[leaf].label}"
             return [f"before it the GPU idled {duration(start - began)}{why}"]
         return []
 
@@ -357,7 +362,11 @@ class LaneWindow:
                 gaps += [Gap(int(lengths[row]), int(idle.ends[row]), process, device)
                          for row in np.argsort(-lengths)[:_LONGEST].tolist()]  # fmt: skip
         for gap in sorted(gaps, reverse=True):
-            if self.cause(gap.process, gap.end_ns - gap.length_ns / 2) is leaf:
+            begin_ns = gap.end_ns - gap.length_ns
+            cause = self.cause(gap.process, (begin_ns + gap.end_ns) / 2)
+            if self.lanes.is_queued(gap.process, gap.device, begin_ns, gap.end_ns):
+                cause = Leaf.DEPENDENCY
+            if cause is leaf:
                 return gap
         return None
 
@@ -392,7 +401,7 @@ class LaneWindow:
             is_told = not kept and not text.strip() and len(own) >= len(NOT_KEPT)
             spans.append((fit(NOT_KEPT, len(own)), "dim") if is_told else (text, "text"))
         lines = [LaneLine(label, spans, _mean(shares, is_kept))]
-        cells = self._why(process, np.where(is_kept, shares, 1.0))
+        cells = self._why(process, np.where(is_kept, shares, 1.0), device)
         if any(text != " " for text, _ in cells):
             figure = _mean(1 - shares, is_kept)
             lines.append(LaneLine(_IDLE, joined(cells), figure))
@@ -405,12 +414,23 @@ class LaneWindow:
         is_kept: Bools = (middles >= low) & (middles <= high)
         return is_kept
 
-    def _why(self, process: int, shares: Floats) -> list[Span]:
-        """The cause of each cell's idle time, blank where it was busy or nothing is known."""
+    def _why(self, process: int, shares: Floats, device: int | None = None) -> list[Span]:
+        """The cause of each cell's idle time, blank where it was busy or nothing is known: of a
+        device, queued where that is so of the gap which is most of it."""
         cells: list[Span] = []
+        gaps = None if device is None else self.lanes.gaps(process, device)
+        queued: dict[int, bool] = {}
         for x, share in enumerate(shares.tolist()):
-            moment_ns = self.low_ns + self.cell_ns * (x + 0.5)
-            leaf = self.cause(process, moment_ns) if share <= _BUSY_CELL else None
+            low = self.low_ns + self.cell_ns * x
+            leaf = self.cause(process, low + self.cell_ns / 2) if share <= _BUSY_CELL else None
+            if leaf is not None and gaps is not None and device is not None:
+                row = min(int(np.searchsorted(gaps.ends, low, side="right")), len(gaps.ends) - 1)
+                start, end = int(gaps.starts[row]), int(gaps.ends[row])
+                took = min(end, low + self.cell_ns) - max(start, low)
+                if took >= (1 - share) * self.cell_ns / 2:
+                    if row not in queued:
+                        queued[row] = self.lanes.is_queued(process, device, start, end)
+                    leaf = Leaf.DEPENDENCY if queued[row] else leaf
             cells.append((" ", "text") if leaf is None else look(leaf))
         return cells
 
