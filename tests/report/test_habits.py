@@ -283,6 +283,20 @@ def test_what_is_launched_again_and_again_is_named_beside_launching(
     assert (said in found.evidence) is is_said
 
 
+@pytest.mark.parametrize(("passes", "is_loop"), [(1, True), (8, False)])
+def test_a_loop_over_tokens_is_no_recurrent_cell(passes: int, is_loop: bool) -> None:
+    """400 products of one kernel a step, in one call of the model or in eight."""
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    marks = StepMarks(
+        time_ns=STEP_NS, process=1, thread=7, source="module", site="Net", first=1,
+        marks=passes * STEPS, span_ns=(passes * STEPS - 1) * STEP_NS // passes,
+        lengths_ns=(STEP_NS // passes,) * 32,
+    )  # fmt: skip
+    ran = kernels(nvjet_tst_64x8=(400 * STEPS, 3000))
+    [found] = concluded(steps, marks, *ran).findings
+    assert any("cuDNN's RNN" in gain.cure for gain in found.gains) is is_loop
+
+
 def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> None:
     line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
     steps = delta({Leaf.ATTENTION_UNFUSED: 0.6, Leaf.MATMUL: 0.4})

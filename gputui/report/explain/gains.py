@@ -193,6 +193,16 @@ class _Step:
         return sum(count for count, _ in chosen), part
 
     @property
+    def _passes(self) -> float:
+        """How often a step calls its model, as in a loop over tokens; 1 where that is not known."""
+        step_ns = self.tree.turn_mean_ns or self.tree.step_with_pauses_ns
+        sites = self.analysis.run.marked_steps.values()
+        calls = (site for site in sites if site.source in ("module", "token"))
+        most = max(calls, key=lambda site: site.marks, default=None)
+        mean_ns = most.mean_ns if most is not None else None
+        return max(1.0, step_ns / mean_ns) if mean_ns else 1.0
+
+    @property
     def small_products(self) -> float:
         """Launches a step of the kernel for matrix products, of those whose mean is up to SHORT_NS,
         that is launched most."""
@@ -207,7 +217,7 @@ class _Step:
             ),
             default=0,
         )
-        each = micro_batches_of(self.analysis.run, self.tree) or 1
+        each = micro_batches_of(self.analysis.run, self.tree) or self._passes
         return most / each / max(1.0, self.tree.steps / max(1, self.tree.devices))
 
     @property
@@ -302,10 +312,10 @@ def fused_elementwise(step: _Step) -> float:
 
 
 SMALL_PRODUCTS = 250
-"""Launches a step, or a micro-batch, of one kernel for matrix products, of up to SHORT_NS, from
-which one call may do what a loop does, such as a recurrent net's cell or experts one by one: 360 to
-840 in three such programs; up to 150 in trainings of a GPT, of whose 300 to 650 small products many
-kernels are."""
+"""Launches a step, or a call of its model, of one kernel for matrix products, of up to SHORT_NS,
+from which one call may do what a loop does, such as a recurrent net's cell or experts one by one:
+360 to 840 in three such programs; up to 150 in trainings of a GPT, of whose 300 to 650 small
+products many kernels are, and in decoders that call a model 8 to 46 times a step."""
 
 ONE_CALL = "one call for the loop (cuDNN's RNN, torch.bmm)"
 ONE_CALL_BUSY = (0.2, 0.9)
