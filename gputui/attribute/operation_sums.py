@@ -128,7 +128,7 @@ class MemorySums:
 
     def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
         """Add records of copies and memsets."""
-        keys = places | _memory_code(records)
+        keys = places | memory_codes(records)
         self._times.add(keys, durations)
         self._sizes.add(keys, np.minimum(records["value"], _MOST_BYTES).astype(np.int64))
 
@@ -142,7 +142,7 @@ class MemorySums:
             MemoryOperationDelta(
                 process=collection.process,
                 **_ranges(collection.nodes, key >> _NODE_SHIFT),
-                operation=_operation_name(key >> 16 & 0xFF),
+                operation=operation_name(key >> 16 & 0xFF),
                 device=key >> _DEVICE_SHIFT & 0xFF,
                 source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
                 destination_kind=MEMORY_KINDS.get(key & 0xFF),
@@ -155,11 +155,15 @@ class MemorySums:
         return {"memory_operations": deltas}
 
 
-def _operation_name(code: int) -> str:
+def operation_name(code: int) -> str:
+    """What nsys calls a kind of copy, or a memset; `code` is the part of a memory code above its
+    kinds of memory."""
     return MEMSET if code == _MEMSET_CODE else copy_name(code)
 
 
-def _memory_code(records: Slots) -> Int64s:
+def memory_codes(records: Slots) -> Int64s:
+    """What each copy or memset is: its kind, then the kinds of memory it leads from and to, in 8
+    bits each."""
     is_copy = records["kind"] == RecordKind.MEMCPY
     kind = np.where(records["sub"] <= max(COPY_KINDS), records["sub"], 0)
     source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from itertools import pairwise
@@ -11,10 +12,24 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute import LATEST_NS, Bools, Int64s, Slots, pick, run_starts, stack
+from gputui.attribute import (
+    LATEST_NS,
+    LOST_NAME,
+    MAX_LABEL,
+    Bools,
+    Int64s,
+    Slots,
+    durations_ns,
+    pick,
+    run_starts,
+    stack,
+)
+from gputui.attribute.distributions import ValueSums
+from gputui.attribute.operation_sums import memory_codes, operation_name
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_columns import (
+    MOST_BYTES,
     RANGE,
     ROWS_AT_ONCE,
     OperationTable,
@@ -34,14 +49,24 @@ from gputui.imports.reading import (
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
+    ApiDelta,
+    CaptureDelta,
     GpuFacts,
     Header,
     HostFacts,
+    KernelDefined,
+    KernelDelta,
+    MemoryOperationDelta,
+    ProcessAttached,
+    RangeDefined,
+    RangeDelta,
     RunEnded,
     RunMetrics,
     RunResult,
     RunStarted,
 )
+from gputui.model.hub import Numbering
+from gputui.model.naming import MEMORY_KINDS, NOT_A_STEP, api_name, demangle, step_rank
 from gputui.ring import RecordKind
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
@@ -229,6 +254,110 @@ class KinetoReading(ImportedReading):
             yield RunMetrics(time_ns=self._clock.epoch_ns(until), run=1, metrics=metrics)
 
 
+# What was read of a trace, while the rest is: its events are in no order, operators before all
+# kernels, so that only sums by name can be told.
+
+MOST_NAMES = 4096
+"""Names of ranges that are summed so; any further ones come with the events."""
+
+FIRST_SUMS_S = 0.3
+SUMS_S = 2.0
+"""When sums are told first, and how often then: the pauses double up to this. All of them took 1 to
+2 % of the time of reading a million events."""
+
+_DEVICE_SHIFT = 32
+_TEXT = (1 << _DEVICE_SHIFT) - 1
+
+
+class SumsByName:
+    """Rows in, as they are read; out what came since the last time, as events of process 1: counts
+    and times of kernels, copies, calls and ranges, which are in no range and of no thread. Left
+    out are calls of the driver, and steps: some of them would be taken for the loop."""
+
+    def __init__(self, texts: Mapping[int, str]) -> None:
+        """`texts` are those that rows name by number, as they grow."""
+        self._texts = texts
+        self._numbering = Numbering()
+        self._ranges: dict[int, int] = {}
+        self._kernels, self._calls, self._of_ranges = ValueSums(), ValueSums(), ValueSums()
+        self._copies, self._sizes = ValueSums(), ValueSums()
+
+    def add(self, rows: Slots) -> None:
+        """Add ranges, or records of one kind."""
+        start, end, name = (rows[field].astype(np.int64) for field in ("start", "end", "name"))
+        durations = durations_ns(start, end)
+        if rows.dtype == RANGE:
+            self._of_ranges.add(name, durations)
+        elif rows["kind"][0] == RecordKind.API:
+            if not rows["sub"][0]:  # one of the driver may be made by one of the runtime
+                self._calls.add(name, durations)
+        else:
+            devices = rows["a"].astype(np.int64) << _DEVICE_SHIFT
+            if rows["kind"][0] == RecordKind.KERNEL:
+                self._kernels.add(devices | name, durations)
+                return
+            keys = devices | memory_codes(rows)
+            self._copies.add(keys, durations)
+            self._sizes.add(keys, np.minimum(rows["value"], np.uint64(MOST_BYTES)).astype(np.int64))
+
+    def events(self, now_ns: int) -> list[AnyEvent]:
+        """What was added since the last call, with the names that are new."""
+        events: list[AnyEvent] = []
+        kernels, ranges = [], []
+        for key, times in self._kernels.take():
+            text = self._text(key & _TEXT)
+            kernel, text, is_new = self._numbering.kernel(text)
+            if is_new:
+                name = demangle(text)
+                events.append(KernelDefined(time_ns=now_ns, kernel=kernel, name=name, mangled=text))
+            device = key >> _DEVICE_SHIFT
+            kernels.append(
+                KernelDelta(process=1, range=0, kernel=kernel, device=device, time=times)
+            )
+        for key, times in self._of_ranges.take():
+            number = self._ranges.get(key)
+            if number is None and len(self._ranges) < MOST_NAMES:
+                name = self._text(key)
+                is_step = step_rank(name, None) != NOT_A_STEP
+                number = self._ranges[key] = 0 if is_step else self._numbering.range()
+                if not is_step:
+                    # Without a thread its nesting is not known.
+                    events.append(
+                        RangeDefined(
+                            time_ns=now_ns, range=number, process=1, thread=0, parent=0, name=name
+                        )
+                    )
+            if number:
+                ranges.append(RangeDelta(range=number, cpu=times))
+        copies = tuple(
+            MemoryOperationDelta(
+                process=1,
+                range=0,
+                operation=operation_name(key >> 16 & 0xFF),
+                device=key >> _DEVICE_SHIFT,
+                source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
+                destination_kind=MEMORY_KINDS.get(key & 0xFF),
+                time=times,
+                size=sizes,
+            )
+            for (key, times), (_, sizes) in zip(
+                self._copies.take(), self._sizes.take(), strict=True
+            )
+        )
+        calls = tuple(
+            ApiDelta(process=1, range=0, name=api_name(self._text(key)), time=times)
+            for key, times in self._calls.take()
+        )
+        delta = CaptureDelta(
+            time_ns=now_ns, process=1, kernels=tuple(kernels), ranges=tuple(ranges), api=calls,
+            memory_operations=copies,
+        )  # fmt: skip
+        return [*events, delta]
+
+    def _text(self, number: int) -> str:
+        return sanitize(self._texts.get(number, LOST_NAME), MAX_LABEL)
+
+
 # A trace that torch.profiler exported, as the events of a session.
 #
 # Annotations and operators become ranges, `ProfilerStep#N` the steps; calls, kernels, copies and
@@ -259,6 +388,13 @@ class KinetoTrace:
         self._summed = summed
         self._trace = trace
         self._table = OperationTable()
+        self.tell_sums: Callable[[Sequence[AnyEvent]], None] | None = None
+        """Gets what was read so far as events of a session of its own, now and then and from the
+        thread that reads, until the events themselves come."""
+        self._sums: SumsByName | None = SumsByName(self._table.texts.texts)
+        self._table.also = self._sums.add
+        self._tells_at, self._tells_every_s = time.monotonic() + FIRST_SUMS_S, FIRST_SUMS_S
+        self._has_told = False
         self._share_of_file = 0.0
         self._is_read = self._stopped = False
         self._reading: KinetoReading | None = None
@@ -280,7 +416,7 @@ class KinetoTrace:
     @property
     def share_read(self) -> float:
         """How much of the work is done, from 0 to 1: events are in no order, so that the whole file
-        is read before anything can be told."""
+        is read before anything but sums can be told."""
         of_rows = self._reading.share_read if self._reading is not None else 0.0
         return (self._share_of_file + of_rows) / 2
 
@@ -295,13 +431,16 @@ class KinetoTrace:
     def header(self) -> Header:
         """Of the whole file, which is read for it."""
         self._read()
-        return self._header(self._events.beside)
+        return self._header(self._clock, self._events.beside)
 
     @cached_property
     def _clock(self) -> Clock:
+        return self._clock_with(self._events.beside)
+
+    def _clock_with(self, beside: TraceFacts) -> Clock:
         kinds = [rows for rows in (self._table.records, self._table.ranges) if rows.count]
         first, last = min(rows.first for rows in kinds), max(rows.last for rows in kinds)
-        return Clock(first, last, _base_ns(self._events.beside, self._path, last))
+        return Clock(first, last, _base_ns(beside, self._path, last))
 
     def _read(self, *, until_any: bool = False) -> None:
         """Read the file, or until there is something to tell. Raises JournalError where there is
@@ -309,6 +448,8 @@ class KinetoTrace:
         if self._is_read:
             return
         table = self._table
+        if not until_any and self.tell_sums is None:
+            self._sums = table.also = None
         try:
             size = max(1, os.fstat(self._file.fileno()).st_size)
             for portion in self._portions:
@@ -320,6 +461,7 @@ class KinetoTrace:
                     break
                 if until_any and (table.records.count or table.ranges.count):
                     return
+                self._tell()
             else:
                 self._share_of_file = 1.0
                 if self._events.damage:
@@ -332,6 +474,7 @@ class KinetoTrace:
                 "export_chrome_trace()"
             ) from None
         self._is_read = True
+        self._sums = table.also = None
         self._files.close()
         if not table.records.count and not table.ranges.count:
             raise JournalError(
@@ -339,31 +482,48 @@ class KinetoTrace:
                 "torch.profiler's export_chrome_trace()"
             )
 
+    def _tell(self) -> None:
+        """Tell what was read so far, where somebody looks and it is time."""
+        now = time.monotonic()
+        if self.tell_sums is None or self._sums is None or now < self._tells_at:
+            return
+        if not self._table.records.count and not self._table.ranges.count:
+            return
+        clock = self._clock_with(self._events.before)
+        events = self._sums.events(clock.epoch_ns(clock.last))
+        if not self._has_told:
+            events = [*self._begun(clock, self._events.before), *events]
+        self._has_told = True
+        self.tell_sums(events)
+        self._tells_at = time.monotonic() + self._tells_every_s
+        self._tells_every_s = min(SUMS_S, 2 * self._tells_every_s)
+
+    def _begun(self, clock: Clock, beside: TraceFacts) -> list[AnyEvent]:
+        """The beginning of a session, as far as it is known."""
+        facts = self._facts(beside)
+        attached = ProcessAttached(
+            time_ns=clock.epoch_ns(clock.first),
+            run=1,
+            process=1,
+            pid=facts.pid,
+            parent_pid=0,
+            rank=facts.rank,
+            command=facts.command,
+            cuda_status="tracing",
+        )
+        return [self._header(clock, beside), self._run_started(clock, facts), attached]
+
     def close(self) -> None:
         """Close the file, and those in which rows waited for their turn."""
+        self.tell_sums = None
         self._files.close()
         self._table.records.close()
         self._table.ranges.close()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         yield self.header
-        distributed = self._events.beside.distributed
-        pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)
-        command = self._table.commands.get(pid, "")
-        yield RunStarted(
-            time_ns=self._clock.epoch_ns(self._clock.first),
-            run=1,
-            kind="command",
-            name=command or "torch.profiler trace",
-            arguments=(),
-            pid=None,
-        )
-        facts = ProcessFacts(
-            pid,
-            command,
-            "tracing" if self._table.records.count else "the trace holds no CUDA activity",
-            distributed.rank if distributed is not None else None,
-        )
+        facts = self._facts(self._events.beside)
+        yield self._run_started(self._clock, facts)
         reading = self._reading = KinetoReading(
             self._table, self._clock, facts, self._trace, summed=self._summed
         )
@@ -380,16 +540,36 @@ class KinetoTrace:
             )
         yield RunEnded(time_ns=last_ns, run=1, reason="the trace ends here")
 
-    def _header(self, beside: TraceFacts) -> Header:
+    def _facts(self, beside: TraceFacts) -> ProcessFacts:
+        distributed = beside.distributed
+        pid = next((pid for pid, _ in self._table.pids.most_common(1)), 0)
+        return ProcessFacts(
+            pid,
+            self._table.commands.get(pid, ""),
+            "tracing" if self._table.records.count else "the trace holds no CUDA activity",
+            distributed.rank if distributed is not None else None,
+        )
+
+    def _run_started(self, clock: Clock, facts: ProcessFacts) -> RunStarted:
+        return RunStarted(
+            time_ns=clock.epoch_ns(clock.first),
+            run=1,
+            kind="command",
+            name=facts.command or "torch.profiler trace",
+            arguments=(),
+            pid=None,
+        )
+
+    def _header(self, clock: Clock, beside: TraceFacts) -> Header:
         driver = beside.driver
         return Header(
-            time_ns=self._clock.epoch_ns(self._clock.first),
+            time_ns=clock.epoch_ns(clock.first),
             schema=JOURNAL_SCHEMA,
             gputui_version=VERSION,
             python_version="",
             monotonic_ns=0,
             arguments=("torch.profiler",),
-            interval_s=self._clock.tick_ns / 1e9,
+            interval_s=clock.tick_ns / 1e9,
             host=HostFacts(
                 hostname=sanitize(beside.host, 200) if beside.host else "unknown host",
                 system="unknown system",

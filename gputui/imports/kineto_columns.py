@@ -103,6 +103,8 @@ class OperationTable:
         """Annotations of the user and operators of the framework, each on its thread."""
         self.devices: set[int] = set()
         """Those that something ran on."""
+        self.also: Callable[[Slots], None] | None = None
+        """Also gets the rows of each portion, ranges or records of a kind, as they are read."""
         self._kept = 0
         self._numbers = _Kept(number)
         self._texts = _Kept(self.texts.of_text)
@@ -133,13 +135,17 @@ class OperationTable:
                 continue
             self._kept += len(of_category)
             if kind is None:
-                self._add_ranges(of_category, self._operator if category in OPERATORS else 0)
+                rows = self._as_ranges(of_category, self._operator if category in OPERATORS else 0)
+                self.ranges.add(rows)
             else:
-                self.records.add(self._as_records(kind, category == _DRIVER, of_category))
+                rows = self._as_records(kind, category == _DRIVER, of_category)
+                self.records.add(rows)
+            if self.also is not None:
+                self.also(rows)
 
     # --- events
 
-    def _add_ranges(self, events: list[AnyTraceEvent], category: int) -> None:
+    def _as_ranges(self, events: list[AnyTraceEvent], category: int) -> Slots:
         starts, durations = _times_ns(events)
         count = len(events)
         names = [event.name for event in events]
@@ -156,7 +162,7 @@ class OperationTable:
         ranges["name"] = _column(names, self._texts)
         ranges["payload"], ranges["payload_type"] = payloads, kinds
         ranges["category"] = category
-        self.ranges.add(ranges)
+        return ranges
 
     def _count_pids(self, events: list[AnyTraceEvent]) -> None:
         for pid, count in Counter([event.pid for event in events]).items():

@@ -170,6 +170,8 @@ class TraceEvents:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.beside = TraceFacts()
+        self.before = TraceFacts()
+        """What of that stands before the events."""
         self.skipped = 0
         self.damage: str | None = None
         self._stream = stream
@@ -179,6 +181,8 @@ class TraceEvents:
     def __iter__(self) -> Iterator[Sequence[AnyTraceEvent]]:
         """Raises JournalError if there are no events."""
         before, held = self._find_events()
+        if (facts := _facts(before + b"]}")) is not None:
+            self.before, _ = facts
         ended = False
         while not ended:
             more = self._stream.read(PORTION_BYTES)
@@ -247,21 +251,32 @@ class TraceEvents:
             return None
 
     def _keep(self, document: bytes) -> None:
-        """Read what stands beside the events, each part for itself."""
-        try:
-            fields = json_decoder(dict[str, msgspec.Raw]).decode(document)
-        except _UNDECODABLE:
+        facts = _facts(document)
+        if facts is None:
             self.damage = "what follows the events is not JSON"
             return
-        for field in msgspec.structs.fields(TraceFacts):
-            raw = fields.get(field.encode_name)
-            if raw is not None:
-                try:
-                    value = json_decoder(field.type).decode(raw)
-                except _UNDECODABLE:
-                    self.skipped += 1
-                else:
-                    setattr(self.beside, field.name, value)
+        self.beside, skipped = facts
+        self.skipped += skipped
+
+
+def _facts(document: bytes) -> tuple[TraceFacts, int] | None:
+    """What stands beside the events, each part for itself, and how many are of another form; None
+    if it is no JSON."""
+    try:
+        fields = json_decoder(dict[str, msgspec.Raw]).decode(document)
+    except _UNDECODABLE:
+        return None
+    facts, skipped = TraceFacts(), 0
+    for field in msgspec.structs.fields(TraceFacts):
+        raw = fields.get(field.encode_name)
+        if raw is not None:
+            try:
+                value = json_decoder(field.type).decode(raw)
+            except _UNDECODABLE:
+                skipped += 1
+            else:
+                setattr(facts, field.name, value)
+    return facts, skipped
 
 
 def _decoded_alone(data: bytes) -> TraceEvent:

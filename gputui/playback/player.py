@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -252,6 +252,15 @@ class Emitter:
                 else:
                     self._line_index.wait(self.number, _WAIT_S)
 
+    def show_sums(self, events: Sequence[AnyEvent]) -> None:
+        """Show what a file of another tool comes to so far, before any event of it can be told.
+        What is there then takes the place of all of this."""
+        with self._lock:
+            if self._asked.target is None or self._asked.closing:
+                return  # it is played as it comes
+            self.is_rough = True
+        self.hub.emit(events)
+
     def see_folded(self) -> None:
         """More was folded: make exact what was shown early, and leave what turned out to lie beyond
         a damaged line.
@@ -406,6 +415,8 @@ class Playback:
         )
         if start_s:
             self.seek(start_s)
+        if hasattr(recording, "tell_sums"):
+            recording.tell_sums = self._emitter.show_sums
         self._helpers = [
             threading.Thread(target=self._read, name="read", daemon=True),
             threading.Thread(target=self._index.fold, name="index", daemon=True),

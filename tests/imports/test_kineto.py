@@ -9,6 +9,8 @@ import re
 import tempfile
 import tracemalloc
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gputui
-from gputui.imports import kineto_columns, kineto_events
+from gputui.imports import kineto, kineto_columns, kineto_events
 from gputui.imports.kineto import KinetoTrace, NestedRanges
 from gputui.imports.kineto_columns import RANGE, OperationTable, TimedRows
 from gputui.imports.kineto_events import TraceEvents
 from gputui.imports.reading import RangeRows
-from gputui.model.events import NO_PAYLOAD, Payload, RunEnded
+from gputui.model.events import NO_PAYLOAD, AnyEvent, Payload, RunEnded
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.phases import phase_rows
+from gputui.report.phases import main_step, phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows
 from gputui.ring import RecordKind
 from gputui.state import Session
@@ -309,6 +311,56 @@ def test_what_was_read_of_a_trace_before_the_stop_is_told(
     assert isinstance(events[-1], RunEnded)
     assert len(events) < whole
     assert re.search(r"reading was stopped at \d+%$", str(recording.damage))
+
+
+def test_sums_by_name_are_told_while_a_trace_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_events, "PORTION_BYTES", 100)
+    monkeypatch.setattr(kineto, "FIRST_SUMS_S", 0.0)
+    training().write(tmp_path / "trace.json")
+    kept = list(open_recording(str(tmp_path / "trace.json")))
+    reader = open_recording(str(tmp_path / "trace.json"))
+    assert isinstance(reader, KinetoTrace)
+    so_far, counts = Session(), []
+
+    def told(events: Sequence[AnyEvent]) -> None:
+        so_far.apply(events)
+        assert so_far.run is not None
+        counts.append(sum(row.time.count for row in so_far.run.kernels.values()))
+
+    reader.tell_sums = told
+    with closing(reader):
+        assert list(reader) == kept
+    assert counts == sorted(counts)
+    assert counts[0] == 0
+    assert counts[-1] == 4
+    run, whole = so_far.run, Session.from_events(kept).run
+    assert run is not None
+    assert whole is not None
+    assert run.started.time_ns == whole.started.time_ns
+    [gemm] = run.kernels.values()
+    assert so_far.kernel_names[gemm.kernel].name == "gemm"
+    assert (gemm.time.count, gemm.time.total) == (4, 2 * (150 * US + 5))
+    copies = {
+        row.operation: (row.time.count, row.time.total, row.size.total)
+        for row in run.memory_operations.values()
+    }
+    assert copies == {
+        "[CUDA memcpy Host-to-Device]": (2, 100 * US, 8192), "[CUDA memset]": (2, 20 * US, 128)
+    }  # fmt: skip
+    calls = {row.name: (row.time.count, row.time.total) for row in run.api.values()}
+    assert calls["cudaLaunchKernel"] == (4, 40 * US)
+    ranges = {row.definition.name: row.cpu.total for row in run.ranges.values() if row.cpu}
+    # No steps: a part of them would be taken for the loop.
+    assert ranges == {
+        "forward": 580 * US, "aten::linear": 360 * US, "aten::addmm": 320 * US + 14,
+        "AddmmBackward0": 180 * US,
+    }  # fmt: skip
+    assert not run.leaf_times
+    assert whole.leaf_times
+    assert main_step(run, phase_rows(run)) is None
+    assert main_step(whole, phase_rows(whole)) is not None
 
 
 def test_events_may_end_in_any_bracket(tmp_path: Path) -> None:

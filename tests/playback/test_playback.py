@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gputui.imports.kineto import KinetoTrace
 from gputui.imports.nsys.report import NsysReport
 from gputui.model.events import (
     AnyEvent,
@@ -34,6 +35,7 @@ from gputui.report.summary_document import summary_document
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalReader, JournalWriter
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
+from tests.imports.kineto_for_tests import training
 from tests.imports.nsys_for_tests import EPOCH_NS, Export
 from tests.sessions_for_tests import contents
 from tests.store.test_journal_sums import BEGINNING, busy
@@ -553,6 +555,41 @@ def test_what_was_read_so_far_is_shown_and_can_be_left_at_that(
     assert not playback.stop_reading()
     with view.changed:
         assert view.changed.wait_for(lambda: shows(40)() and playback.has_ended, LONG_S)
+    playback.close()
+
+
+def test_sums_of_a_trace_are_shown_while_it_is_read_and_then_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.imports.kineto_events.PORTION_BYTES", 100)
+    monkeypatch.setattr("gputui.imports.kineto.FIRST_SUMS_S", 0.0)
+    trace = KinetoTrace(training().write(tmp_path / "trace.json"))
+    view = View()
+    playback = view.playback = Playback(trace, view.notify, start_s=1e9)
+    tell, go_on = trace.tell_sums, threading.Event()
+    assert tell is not None
+
+    def tell_and_hold(events: Sequence[AnyEvent]) -> None:
+        tell(events)
+        if any(isinstance(event, CaptureDelta) and event.kernels for event in events):
+            assert go_on.wait(LONG_S)
+
+    def shows(kernels: int) -> bool:
+        view.take()
+        run = view.session.run
+        return run is not None and sum(row.time.count for row in run.kernels.values()) == kernels
+
+    trace.tell_sums = tell_and_hold
+    playback.start()
+    with view.changed:
+        assert view.changed.wait_for(lambda: shows(1), LONG_S)
+    assert not playback.is_read
+    assert view.session.run is not None
+    assert view.session.run.is_active
+    go_on.set()
+    with view.changed:
+        assert view.changed.wait_for(lambda: playback.has_ended and shows(4), LONG_S)
+    assert view.session.run.ended is not None
     playback.close()
 
 
