@@ -70,6 +70,15 @@ async def test_lanes_have_names_and_the_cursor_is_explained() -> None:
         assert re.search(r"one of \d+, usually ", replay.text)
         assert re.search(r"launched .* before by cu\w+ on python3", replay.text)
         assert re.search(r"grid \d+×\d+×\d+, block \d+×", replay.text)
+        await replay.press("L")
+        view = replay.app.main.view
+        title = next(line for line in reversed(view.drawn) if line.startswith("─ "))
+        assert "void " not in title  # as in the tables; its full name is below
+        assert view.copied.removeprefix("void ")[:80] in replay.text
+        await replay.press(*["plus"] * 5)
+        bars = [text for row in view.painted for text, look in row if look == "cursor"]
+        assert any(text.startswith("▏") for text in bars)
+        assert not any("▁" in text for text in bars if text.startswith("▏"))
 
 
 async def test_zoom_pan_and_fit() -> None:
@@ -177,6 +186,19 @@ async def test_enter_leads_to_the_kernel_and_the_phase() -> None:
         assert isinstance(replay.app.main.view, TimelineView)
         await replay.press("down", "down", "enter")
         await replay.until(lambda: replay.app.main.current == "phases")
+
+
+async def test_no_title_of_a_kernel_s_details_stands_without_its_lines() -> None:
+    async with timeline() as replay:
+        await replay.press("5")
+        seen = set()
+        for height in range(28, 46):
+            await replay.pilot.resize_terminal(120, height)
+            await replay.pilot.pause()
+            lines = [line.strip() for line in replay.app.main.view.drawn if line.strip()]
+            seen.update(lines)
+            assert lines[-1] not in ("launched as", "launched in", "by rank"), height
+        assert {"launched as", "launched in"} <= seen
 
 
 async def test_what_is_clicked_is_chosen_and_what_is_dragged_over_fills_the_window() -> None:
@@ -304,7 +326,7 @@ def test_a_gap_before_which_its_end_was_launched_is_queued(decode: list[AnyEvent
         moments = calls.spans.starts
         was = int(moments[call])
         moments[call] = start - 1
-        assert "queued, what ended that was launched before it" in window.idle_words(stream, end)[0]
+        assert "queued, this was launched before the gap began" in window.idle_words(stream, end)[0]
         moments[call] = start + 1
         assert "queued" not in window.idle_words(stream, end)[0]
         moments[call] = was

@@ -173,7 +173,10 @@ class KernelsView(TableView):
             if title != name
             else []
         )
-        return [(), *(rows + self._launches(tables, name)[1:])[:height]]
+        rows = (rows + self._launches(tables, name)[1:])[:height]
+        while len(rows) > 1 and all(role == "label" for _, role in rows[-1]):
+            rows.pop()  # the title of what had no room, or the blank line before it
+        return [(), *rows]
 
     def _launches(self, tables: Tables, name: str) -> list[Row]:
         """How the chosen thing was launched, and in which phases, to which their rows lead."""

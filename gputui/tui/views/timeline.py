@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 _WIDE = 112
 """Columns from which the title says what a step is among the others, and when it was."""
+_HIGH = 32
+"""Lines from which the full name of a kernel stands below its short one."""
 _HEAD, _ABOUT = 5, 4
 """Rows above the lanes, and of the words about the cursor below them."""
 _SHORT = 60
@@ -426,7 +428,10 @@ class TimelineView(DraggedView):
         if end <= kept_from or start >= kept_until:
             when = "before" if end <= kept_from else "after"
             facts.append(f"{when} this step: what the GPU did then was not kept")
-        rows: list[Row] = [heading(cut_middle(name, max(10, width - 10)), width)]
+        short = window.shorts.get(name, name) if lane.kind is LaneKind.STREAM else name
+        rows: list[Row] = [heading(cut_middle(short, max(10, width - 10)), width)]
+        if short != name and self.size.height >= _HIGH:
+            rows += wrap(name.removeprefix("void "), width - 2, "dim", " ")[:2]
         rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
         more = [*window.launch_words(lane, row), *window.idle_words(lane, start)]
         if lane.kind is LaneKind.STREAM and lane.details[row]:

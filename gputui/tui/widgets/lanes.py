@@ -293,8 +293,7 @@ class LaneWindow:
         return rows
 
     def launch_words(self, lane: Lane, row: int) -> list[str]:
-        """By what call an operation was launched, and where its thread was seen then, or what a
-        call launched."""
+        """By what call of which thread an operation was launched, or what a call launched."""
         lanes = self.lanes
         found = lanes.launch_of(lane, row)
         if found is None:
@@ -303,21 +302,11 @@ class LaneWindow:
         start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
         called = lanes.names[int(other.names[found[1]])]
         if lane.kind is LaneKind.STREAM:
-            where = f"{self.thread(other.process, other.number)}{self._seen_at(other, there)}"
+            # What a step keeps of a thread is the newest line in it, not that of each launch.
+            where = f"{self.thread(other.process, other.number)}, line not known"
             return [f"launched {duration(start - there)} before by {called} on {where}"]
         called = self.shorts.get(called) or short_name(called)
         return [f"its work {called} began {duration(there - start)} later"]
-
-    def _seen_at(self, lane: Lane, moment: int) -> str:
-        """Where the thread of a lane was seen at a moment; nothing where that is not known."""
-        for other in self.lanes.lanes:
-            if (other.kind, other.process, other.number) == (
-                LaneKind.DOING, lane.process, lane.number,
-            ):  # fmt: skip
-                first, last = other.rows(moment, moment + 1)
-                seen = self.lanes.names[int(other.names[first])] if last > first else ""
-                return f", {words}" if (words := seen.partition(", ")[2]) else ""
-        return ""
 
     def idle_words(self, lane: Lane, start: int) -> list[str]:
         """How long its device had idled before it, and why."""
@@ -329,7 +318,7 @@ class LaneWindow:
             began = int(gaps.starts[at])
             middle, why = (began + start) / 2, ""
             if self.lanes.is_queued(lane.process, lane.device, began, start):
-                why = f": {LEAVES[Leaf.DEPENDENCY].label}, what ended that was launched before it"
+                why = f": {LEAVES[Leaf.DEPENDENCY].label}, this was launched before the gap began"
             elif (leaf := self.cause(lane.process, middle, start - began)) is not None:
                 why = f": {LEAVES[leaf].label}, {LEAVES[leaf].meaning}"
             elif (leaf := self.cause(lane.process, middle)) is not None:
@@ -471,6 +460,7 @@ class LaneWindow:
              else "dim")
             for bar, kind in zip(bars, seen.category, strict=True)
         ]  # fmt: skip
+        boxed: set[int] = set()
         named = lane.boxes(self.low_ns, self.high_ns, _NAMED * self.cell_ns)
         for box in named if lane.kind is not LaneKind.BUSY else ():
             first = self.cell(box.start_ns)
@@ -485,13 +475,15 @@ class LaneWindow:
             role = self._box_role(lane, box.row, name, colors)
             drawn = "▏" + fit(cut_middle(text, last - first), last - first)
             cells[first : last + 1] = [(part, role) for part in _by_cell(drawn)]
+            boxed.update(range(first, last + 1))
         for place, role in self.marks.items():
             if place.lane == number and place.row < len(lane):
                 start, end = int(lane.spans.starts[place.row]), int(lane.spans.ends[place.row])
                 if end >= self.low_ns and start <= self.high_ns:
                     last = self.cell(max(start, end - self.cell_ns))
                     for x in range(self.cell(start), last + 1):
-                        cells[x] = (cells[x][0] if cells[x][0] != " " else "▁", role)
+                        is_blank = cells[x][0] == " " and x not in boxed
+                        cells[x] = ("▁" if is_blank else cells[x][0], role)
         return joined(cells), _mean(seen.busy, self._is_kept(lane.process)) if of_device else ""
 
     def _box_role(self, lane: Lane, row: int, name: str, colors: dict[str, int]) -> str:
