@@ -28,6 +28,10 @@ from gputui.store.journal.reader import RecordingReader
 _TARGET_WAIT_S = 0.1
 
 
+# Later than any recording ends: 30 years.
+_BEYOND_S = 1e9
+
+
 class Place(NamedTuple):
     """A place in a recording: a number of events from its beginning, and whether to follow what is
     written from there."""
@@ -572,6 +576,10 @@ class Playback:
         still being written, its newest event and those that follow.
         """
         self._asked.go(lambda: self._targets.place_at(seconds))
+
+    def seek_end(self) -> None:
+        """Go to the end, wherever it turns out to be: `length_s` is only what was read so far."""
+        self.seek(_BEYOND_S)
 
     def skip(self, seconds: float) -> None:
         """Go forward or back from here, or from the target of a jump under way."""

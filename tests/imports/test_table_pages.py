@@ -187,6 +187,19 @@ def test_no_damage_is_read_beyond_the_pages(
         database.stream("t", ("start", "a")).rows_until(1 << 62)
 
 
+def test_a_header_that_is_damaged_stays_so_when_it_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    rows = [(i, i % 7, -i, "text " * (i % 9), i / 3, None) for i in range(200)]
+    _write(path, rows, 512, "UTF-8")
+    pages = bytearray(path.read_bytes())
+    pages[1570] = 128
+    path.write_bytes(pages)
+    with closing(Database(path)) as database:
+        for _ in range(2):
+            with pytest.raises(UnusualTable):
+                list(database.pages("t", ("start",)).blocks())
+
+
 def test_two_headers_of_one_hash_are_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -558,6 +558,27 @@ def test_what_was_read_so_far_is_shown_and_can_be_left_at_that(
     playback.close()
 
 
+def test_the_end_is_gone_to_also_where_it_has_not_been_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.playback.line_index._FEW_BYTES", 1)
+    export = Export()
+    for i in range(100):
+        export.range("step", 100_000_000 * i, 100_000_000 * i + 90_000_000)
+    report = HeldBack(export.write(tmp_path / "r.sqlite"))
+    view = View()
+    playback = view.playback = Playback(report, view.notify)
+    playback.is_paused = True
+    playback.start()
+    assert report.holds.wait(LONG_S)
+    playback.seek_end()
+    report.go_on.set()
+    with view.changed:
+        assert view.changed.wait_for(lambda: playback.has_ended, LONG_S)
+    assert playback.position_s == playback.length_s
+    playback.close()
+
+
 def test_sums_of_a_trace_are_shown_while_it_is_read_and_then_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

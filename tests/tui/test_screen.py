@@ -684,7 +684,7 @@ async def test_a_question_outlives_a_terminal_without_room_for_its_keys(show: Sh
         await shown.press("q")
         for size in ((12, 10), (1, 1), (120, 40)):
             await shown.pilot.resize_terminal(*size)
-        assert "Quit?" in shown.text
+        await shown.until(lambda: "Quit?" in shown.text)
 
 
 async def test_a_question_has_all_its_answers_in_sight_in_ten_columns(show: Show) -> None:

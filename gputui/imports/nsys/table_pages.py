@@ -372,6 +372,8 @@ class TablePages:
             headers = np.zeros((len(firsts), self._headers.shape[1]), np.int64)
             headers[:, : len(words)] = np.transpose([word[firsts] for word in words])
             self._headers = np.concatenate((self._headers, headers))
+        # A header that could not be understood before has a number, but no layout.
+        _demand(layout.max() < len(self.layouts.lengths))
         for place, word in enumerate(words):  # two headers may have one hash
             _demand((self._headers[:, place].take(layout) == word).all())
         return layout

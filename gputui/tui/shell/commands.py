@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -144,9 +145,13 @@ class ReplayKeys(Narrow):
 
         def answered(text: str | None) -> None:
             if text is not None:
-                target = seconds(text)
-                source.seek(target)
-                self.say(f"at {clock_text(min(target, source.length_s))}")
+                length_s = source.length_s
+                target = parse_moment(text, source.position_s, length_s)
+                if math.isclose(target, length_s):
+                    source.seek_end()
+                else:
+                    source.seek(target)
+                self.say(f"at {clock_text(min(target, length_s))}")
 
         place = f"{clock_text(source.position_s)} of {clock_text(source.length_s)}"
         hint = f"Now at {place}. As 90, 1:30, 1m30s or 50%; +10, -10 from here."

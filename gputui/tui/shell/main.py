@@ -131,7 +131,7 @@ class ViewKeys(Commands):
         self.draw()
         source = self.model.source
         if isinstance(source, Playback) and not source.has_ended and self.view.drawn == before:
-            source.seek(source.length_s)
+            source.seek_end()
             self.say("at the end of the recording: space plays it from the start")
         elif not self.view.CHARTS and (run is None or not run.is_active):
             # Every key answers: those that change nothing say why.
