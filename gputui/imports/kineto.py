@@ -49,7 +49,6 @@ from gputui.imports.reading import (
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,
-    ApiDelta,
     CaptureDelta,
     GpuFacts,
     Header,
@@ -66,7 +65,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.hub import Numbering
-from gputui.model.naming import MEMORY_KINDS, NOT_A_STEP, api_name, demangle, step_rank
+from gputui.model.naming import MEMORY_KINDS, NOT_A_STEP, demangle, step_rank
 from gputui.ring import RecordKind
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
@@ -262,7 +261,7 @@ MOST_NAMES = 4096
 
 FIRST_SUMS_S = 0.3
 SUMS_S = 2.0
-"""When sums are told first, and how often then: the pauses double up to this. All of them took 1 to
+"""When sums are told first, and how often then: the pauses double up to this. They took 1 to
 2 % of the time of reading a million events."""
 
 _DEVICE_SHIFT = 32
@@ -271,26 +270,26 @@ _TEXT = (1 << _DEVICE_SHIFT) - 1
 
 class SumsByName:
     """Rows in, as they are read; out what came since the last time, as events of process 1: counts
-    and times of kernels, copies, calls and ranges, which are in no range and of no thread. Left
-    out are calls of the driver, and steps: some of them would be taken for the loop."""
+    and times of kernels, copies and ranges, which are in no range and of no thread. Steps are left
+    out: some of them would be taken for the loop."""
 
     def __init__(self, texts: Mapping[int, str]) -> None:
         """`texts` are those that rows name by number, as they grow."""
         self._texts = texts
         self._numbering = Numbering()
         self._ranges: dict[int, int] = {}
-        self._kernels, self._calls, self._of_ranges = ValueSums(), ValueSums(), ValueSums()
+        self._kernels, self._of_ranges = ValueSums(), ValueSums()
         self._copies, self._sizes = ValueSums(), ValueSums()
 
     def add(self, rows: Slots) -> None:
-        """Add ranges, or records of one kind."""
+        """Add ranges, or records of one kind: not calls, as some are made by others."""
+        is_range = rows.dtype == RANGE
+        if not is_range and rows["kind"][0] == RecordKind.API:
+            return
         start, end, name = (rows[field].astype(np.int64) for field in ("start", "end", "name"))
         durations = durations_ns(start, end)
-        if rows.dtype == RANGE:
+        if is_range:
             self._of_ranges.add(name, durations)
-        elif rows["kind"][0] == RecordKind.API:
-            if not rows["sub"][0]:  # one of the driver may be made by one of the runtime
-                self._calls.add(name, durations)
         else:
             devices = rows["a"].astype(np.int64) << _DEVICE_SHIFT
             if rows["kind"][0] == RecordKind.KERNEL:
@@ -344,12 +343,8 @@ class SumsByName:
                 self._copies.take(), self._sizes.take(), strict=True
             )
         )
-        calls = tuple(
-            ApiDelta(process=1, range=0, name=api_name(self._text(key)), time=times)
-            for key, times in self._calls.take()
-        )
         delta = CaptureDelta(
-            time_ns=now_ns, process=1, kernels=tuple(kernels), ranges=tuple(ranges), api=calls,
+            time_ns=now_ns, process=1, kernels=tuple(kernels), ranges=tuple(ranges),
             memory_operations=copies,
         )  # fmt: skip
         return [*events, delta]

@@ -349,8 +349,7 @@ def test_sums_by_name_are_told_while_a_trace_is_read(
     assert copies == {
         "[CUDA memcpy Host-to-Device]": (2, 100 * US, 8192), "[CUDA memset]": (2, 20 * US, 128)
     }  # fmt: skip
-    calls = {row.name: (row.time.count, row.time.total) for row in run.api.values()}
-    assert calls["cudaLaunchKernel"] == (4, 40 * US)
+    assert not run.api
     ranges = {row.definition.name: row.cpu.total for row in run.ranges.values() if row.cpu}
     # No steps: a part of them would be taken for the loop.
     assert ranges == {
