@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -247,6 +247,18 @@ class Options(msgspec.Struct, frozen=True):
 _CLOCK = re.compile(r"(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6}(?:\.\d+)?)")
 _UNITS = re.compile(r"(?=\d)(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,9}(?:\.\d+)?)s?)?")
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
+
+
+MomentKind = Literal["phase", "event"]
+MOMENT_KINDS: tuple[MomentKind, ...] = ("phase", "event")
+"""What a replay goes on to: changes of phase; starts, exits, alerts and trouble."""
+
+
+def moment_ahead(source: Playback, kind: MomentKind) -> Moment | None:
+    """The next moment of a kind after what a replay shows; None as long as none is known."""
+    now_ns = source.begun_ns + int(source.position_s * 1e9)
+    return next((moment for moment in source.moments if moment.time_ns > now_ns
+                 and (moment.kind == "phase") == (kind == "phase")), None)  # fmt: skip
 
 
 def clock_text(seconds: float) -> str:

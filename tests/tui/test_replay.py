@@ -205,6 +205,9 @@ async def test_what_is_jumped_to_is_said() -> None:
         assert first.text in replay.bottom
         await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
+        offered = {one.key for one in replay.app.main.bottom.bindings()}
+        assert "?" in offered or "question_mark" in offered
+        assert not {"n", "N"} & offered
         await replay.press("n")
         assert "no later change of phase" in replay.bottom
         await replay.press("N")

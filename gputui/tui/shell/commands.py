@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 from gputui.report.tables.processes import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
@@ -16,9 +16,11 @@ from gputui.tui.source import (
     Attacher,
     JobElsewhere,
     ManyHosts,
+    MomentKind,
     Playback,
     Runner,
     clock_text,
+    moment_ahead,
     parse_moment,
 )
 from gputui.tui.textual_internals import Narrow
@@ -28,7 +30,6 @@ from gputui.tui.widgets.view import View
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
-    from gputui.playback.index import Moment
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
@@ -161,17 +162,9 @@ class ReplayKeys(Narrow):
         """Close the recording opened in Sessions."""
         self.gputui.go_home()
 
-    def _go_to_next(self, kind: Literal["phase", "event"], source: Playback) -> None:
+    def _go_to_next(self, kind: MomentKind, source: Playback) -> None:
         """Show what comes next, or that nothing does."""
-        now_ns = source.begun_ns + int(source.position_s * 1e9)
-        following: Moment | None = next(
-            (
-                moment
-                for moment in source.moments
-                if moment.time_ns > now_ns and (moment.kind == "phase") == (kind == "phase")
-            ),
-            None,
-        )
+        following = moment_ahead(source, kind)
         if following is not None:
             when = clock_text((following.time_ns - source.begun_ns) / 1e9)
             self.say(f"{when}  {following.text}")

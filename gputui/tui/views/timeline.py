@@ -354,7 +354,9 @@ class TimelineView(DraggedView):
             title = f"Timeline  step of {', '.join(facts)} · {window}"
             if width < _WIDE and self.needle:
                 title = f"Timeline  {window}"
-            note = note or (f"{at} of {len(self._kept)} kept: n N" if at else "no longer kept: 0")
+            keys = "n " * (0 < at < len(self._kept)) + "N" * (at > 1)
+            kept = f"{at} of {len(self._kept)} kept{': ' * bool(keys)}{keys.strip()}"
+            note = note or (kept if at else "no longer kept: 0")
         if self.needle:
             hits = self._hits
             number = hits.number_of(self._place)

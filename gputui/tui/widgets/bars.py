@@ -17,7 +17,13 @@ from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group, tab_texts
-from gputui.tui.source import JobElsewhere, Playback, clock_text
+from gputui.tui.source import (
+    MOMENT_KINDS,
+    JobElsewhere,
+    Playback,
+    clock_text,
+    moment_ahead,
+)
 from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import MARK
@@ -56,7 +62,15 @@ def possible(model: Model, view: View) -> set[str]:
     ):
         actions.add("stop_run")
     if isinstance(model.source, Playback):
-        actions |= {"replay_jump", "replay_phase", "replay_event"}
+        actions.add("replay_jump")
+        if not hasattr(view, "next_note"):  # there the same keys lead to its own steps
+            source = model.source
+            is_known = source.is_indexed and source.is_read
+            actions |= {
+                f"replay_{kind}"
+                for kind in MOMENT_KINDS
+                if not is_known or moment_ahead(source, kind) is not None
+            }
     if run is not None:
         actions.add("export")
     if view.FOLLOWS_SCOPE and run is not None:
