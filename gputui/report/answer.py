@@ -406,9 +406,8 @@ def _phases(run: Run) -> str:
             times[names] = times.get(names, 0.0) + time_ns
         if main is not None and not names:
             whole_ns += time_ns
-    if main is None:
-        busy_ns = sum(device.busy_ns for device in run.devices.values())
-        whole_ns = max(whole_ns, busy_ns) if on_gpu else run.duration_ns
+    if main is None and not on_gpu:
+        whole_ns = run.duration_ns
     if not whole_ns:
         return ""
     shares = {names: 100.0 * ns / whole_ns for names, ns in times.items() if ns}

@@ -156,6 +156,9 @@ class Playback(Source, Protocol, metaclass=_ByClass):
     def seek(self, seconds: float) -> None:
         """Go to a time from the beginning; beyond the end means the end."""
 
+    def seek_end(self) -> None:
+        """Go to the end, wherever it turns out to be where not all was read yet."""
+
     def step(self, ticks: int = 1) -> None:
         """Pause, and go forward, or back, by this many samples."""
 
