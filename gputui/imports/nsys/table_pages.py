@@ -60,7 +60,7 @@ class RowTimes(NamedTuple):
     """When rows begin and end."""
 
     least: int
-    """The lowest start."""
+    """The lowest start, at most LATEST_NS."""
     most: int
     """The highest start."""
     last_end: int
