@@ -7,6 +7,8 @@ and streams in `streams`.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +130,7 @@ class MemorySums:
 
     def add(self, places: Int64s, records: Slots, durations: Int64s) -> None:
         """Add records of copies and memsets."""
-        keys = places | memory_codes(records)
+        keys = places | _memory_code(records)
         self._times.add(keys, durations)
         self._sizes.add(keys, np.minimum(records["value"], _MOST_BYTES).astype(np.int64))
 
@@ -136,34 +138,39 @@ class MemorySums:
         """Copies and memsets by place and kind."""
         if not collection.due:
             return {}
-        times = self._times.take(collection.exact_values)
-        sizes = self._sizes.take(collection.exact_values)
         deltas = tuple(
             MemoryOperationDelta(
                 process=collection.process,
-                **_ranges(collection.nodes, key >> _NODE_SHIFT),
-                operation=operation_name(key >> 16 & 0xFF),
-                device=key >> _DEVICE_SHIFT & 0xFF,
-                source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
-                destination_kind=MEMORY_KINDS.get(key & 0xFF),
-                inherited=bool(key >> _INHERITED_SHIFT & 1),
-                time=time,
-                size=size,
+                device=place >> _DEVICE_SHIFT & 0xFF,
+                inherited=bool(place >> _INHERITED_SHIFT & 1),
+                **sums | _ranges(collection.nodes, place >> _NODE_SHIFT),
             )
-            for (key, time), (_, size) in zip(times, sizes, strict=True)
+            for place, sums in self.take(collection.exact_values)
         )
         return {"memory_operations": deltas}
 
+    def take(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, dict[str, Any]]]:
+        """What was added since the last call: places, and what a MemoryOperationDelta says of each
+        kind of operation there."""
+        times, sizes = self._times.take(exact_limit), self._sizes.take(exact_limit)
+        for (key, time), (_, size) in zip(times, sizes, strict=True):
+            yield (
+                key,
+                {
+                    "operation": _operation_name(key >> 16 & 0xFF),
+                    "source_kind": MEMORY_KINDS.get(key >> 8 & 0xFF),
+                    "destination_kind": MEMORY_KINDS.get(key & 0xFF),
+                    "time": time,
+                    "size": size,
+                },
+            )
 
-def operation_name(code: int) -> str:
-    """What nsys calls a kind of copy, or a memset; `code` is the part of a memory code above its
-    kinds of memory."""
+
+def _operation_name(code: int) -> str:
     return MEMSET if code == _MEMSET_CODE else copy_name(code)
 
 
-def memory_codes(records: Slots) -> Int64s:
-    """What each copy or memset is: its kind, then the kinds of memory it leads from and to, in 8
-    bits each."""
+def _memory_code(records: Slots) -> Int64s:
     is_copy = records["kind"] == RecordKind.MEMCPY
     kind = np.where(records["sub"] <= max(COPY_KINDS), records["sub"], 0)
     source = np.where(is_copy & (records["source_kind"] <= 7), records["source_kind"], 0)

@@ -421,7 +421,7 @@ def plain(text: str) -> str:
 
 def replay(options: argparse.Namespace) -> int:
     """Show a recording; the exit status."""
-    from gputui.tui.source import AT_END_S
+    from gputui.playback import AT_END_S
 
     is_played = options.speed is not None or options.follow or options.replay == "-"
     start_s = 0.0 if is_played else AT_END_S

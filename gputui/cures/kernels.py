@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
     ANY,
+    COMPILING_S,
     DIFFERENT,
     EXACT,
     ROUNDING,
@@ -124,7 +125,7 @@ class FrozenAutocast(Cure):
         if self._given is None:
             raise CannotApply("the program uses no autocast")
         if self._frozen is None:
-            self._frozen = _frozen(torch)
+            self._frozen = _untrained(torch)
         if not self._frozen:
             raise CannotApply("there is no module in FP32 that is not trained")
         device, dtype = self._given
@@ -145,18 +146,22 @@ class FrozenAutocast(Cure):
         return combined(*(hook.remove for hook in hooks))
 
 
-def _frozen(torch: Any) -> list[Any]:
+def _untrained(torch: Any) -> list[Any]:
     """Modules that no other holds, whose parameters are all in FP32, and none has gradients."""
     modules = instances(torch.nn.Module) or []
     held = {id(child) for module in modules for child in module._modules.values()}
-    roots = [module for module in modules if id(module) not in held]
-    found = []
-    for module in roots:
+
+    def is_untrained(module: Any) -> bool:
         own = list(module.parameters())
-        is_large = sum(each.numel() for each in own) >= LEAST_PADDED
-        if is_large and all(each.dtype is torch.float32 and not each.requires_grad for each in own):
-            found.append(module)
-    return found
+        return sum(each.numel() for each in own) >= LEAST_UNTRAINED and all(
+            each.dtype is torch.float32 and not each.requires_grad for each in own
+        )
+
+    return [module for module in modules if id(module) not in held and is_untrained(module)]
+
+
+LEAST_UNTRAINED = 1 << 20
+"""Parameters of a module from which it is no small head or loss."""
 
 
 def _in_float32(torch: Any, made: Any) -> Any:
@@ -498,7 +503,7 @@ class StaticCache(Cure):
     change = 'model.generate(..., cache_implementation="static")'
     library = "transformers.generation.utils"
     in_one_run = False
-    longer_s = 40.0  # it compiles
+    longer_s = COMPILING_S
     forecast = None
 
     def apply(self, utils: Any) -> Undo:

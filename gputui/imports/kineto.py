@@ -25,11 +25,10 @@ from gputui.attribute import (
     stack,
 )
 from gputui.attribute.distributions import ValueSums
-from gputui.attribute.operation_sums import memory_codes, operation_name
+from gputui.attribute.operation_sums import MemorySums
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_columns import (
-    MOST_BYTES,
     RANGE,
     ROWS_AT_ONCE,
     OperationTable,
@@ -65,7 +64,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.hub import Numbering
-from gputui.model.naming import MEMORY_KINDS, NOT_A_STEP, demangle, step_rank
+from gputui.model.naming import NOT_A_STEP, demangle, step_rank
 from gputui.ring import RecordKind
 from gputui.store import open_regular
 from gputui.store.journal import JournalError
@@ -261,8 +260,8 @@ MOST_NAMES = 4096
 
 FIRST_SUMS_S = 0.3
 SUMS_S = 2.0
-"""When sums are told first, and how often then: the pauses double up to this. They took 1 to
-2 % of the time of reading a million events."""
+"""Seconds until the first sums are shown, and at most between later ones: pauses double. Showing
+them took 1 to 2 % of the time of reading a million events."""
 
 _DEVICE_SHIFT = 32
 _TEXT = (1 << _DEVICE_SHIFT) - 1
@@ -279,7 +278,7 @@ class SumsByName:
         self._numbering = Numbering()
         self._ranges: dict[int, int] = {}
         self._kernels, self._of_ranges = ValueSums(), ValueSums()
-        self._copies, self._sizes = ValueSums(), ValueSums()
+        self._copies = MemorySums()
 
     def add(self, rows: Slots) -> None:
         """Add ranges, or records of one kind: not calls, as some are made by others."""
@@ -295,9 +294,7 @@ class SumsByName:
             if rows["kind"][0] == RecordKind.KERNEL:
                 self._kernels.add(devices | name, durations)
                 return
-            keys = devices | memory_codes(rows)
-            self._copies.add(keys, durations)
-            self._sizes.add(keys, np.minimum(rows["value"], np.uint64(MOST_BYTES)).astype(np.int64))
+            self._copies.add(devices, rows, durations)
 
     def events(self, now_ns: int) -> list[AnyEvent]:
         """What was added since the last call, with the names that are new."""
@@ -329,19 +326,8 @@ class SumsByName:
             if number:
                 ranges.append(RangeDelta(range=number, cpu=times))
         copies = tuple(
-            MemoryOperationDelta(
-                process=1,
-                range=0,
-                operation=operation_name(key >> 16 & 0xFF),
-                device=key >> _DEVICE_SHIFT,
-                source_kind=MEMORY_KINDS.get(key >> 8 & 0xFF),
-                destination_kind=MEMORY_KINDS.get(key & 0xFF),
-                time=times,
-                size=sizes,
-            )
-            for (key, times), (_, sizes) in zip(
-                self._copies.take(), self._sizes.take(), strict=True
-            )
+            MemoryOperationDelta(process=1, range=0, device=place >> _DEVICE_SHIFT, **sums)
+            for place, sums in self._copies.take()
         )
         delta = CaptureDelta(
             time_ns=now_ns, process=1, kernels=tuple(kernels), ranges=tuple(ranges),

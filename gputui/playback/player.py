@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 
 from gputui.model.events import AnyEvent
 from gputui.model.hub import Hub
+from gputui.playback import AT_END_S
 from gputui.playback.index import Index, Moment
 from gputui.playback.line_index import LineKind
 from gputui.playback.opening import open_recording, remarks
@@ -26,10 +27,6 @@ from gputui.store.journal.reader import RecordingReader
 
 # A jump beyond what was read so far is tried again: keys and the clock go on meanwhile.
 _TARGET_WAIT_S = 0.1
-
-
-# Later than any recording ends: 30 years.
-_BEYOND_S = 1e9
 
 
 class Place(NamedTuple):
@@ -579,7 +576,7 @@ class Playback:
 
     def seek_end(self) -> None:
         """Go to the end, wherever it turns out to be: `length_s` is only what was read so far."""
-        self.seek(_BEYOND_S)
+        self.seek(AT_END_S)
 
     def skip(self, seconds: float) -> None:
         """Go forward or back from here, or from the target of a jump under way."""

@@ -37,10 +37,6 @@ class _ByClass(_ProtocolMeta):
         return known
 
 
-AT_END_S = 1e9
-"""A start beyond the end of any recording: it opens at its end, where all that it holds is seen."""
-
-
 class Events(Protocol):
     """Where events wait until the screen takes them."""
 

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gputui.playback import AT_END_S
 from gputui.state import Session
 from gputui.state.session import Hosts
 from gputui.tui.model import Model
-from gputui.tui.source import AT_END_S, ManyHosts, Options, Playback, Runner, Source
+from gputui.tui.source import ManyHosts, Options, Playback, Runner, Source
 from gputui.tui.threads import Threads
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ _CHANGED = (
     ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),
     ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
     ("attribute/operation_sums.py", "        self._sizes = ValueSums()\n", _HELD, ""),
-    ("attribute/operation_sums.py", "        keys = places | memory_code", _ADDED, ""),
+    ("attribute/operation_sums.py", "        keys = places | _memory_code", _ADDED, ""),
     (
         "attribute/operation_sums.py",
         '"memory_operations": deltas',
