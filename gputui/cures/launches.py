@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
     ANY,
+    COMPILING_S,
     EXACT,
     ROUNDING,
     CannotApply,
@@ -311,15 +312,20 @@ class AdaptersMerged(Cure):
             raise CannotApply("there is no PeftModel")
         if instances(sys.modules["torch"].optim.Optimizer) != []:
             raise CannotApply("the program trains")
-        undos: list[Undo] = []
+        layers = [
+            layer
+            for model in models
+            for layer in model.modules()
+            if hasattr(layer, "get_base_layer") and hasattr(layer, "merged_adapters")
+        ]
+        if any(layer.merged_adapters for layer in layers):
+            raise CannotApply("adapters are merged")
+        # Taking an adapter out again rounds: the weight is put back as it was.
+        weights = [layer.get_base_layer().weight for layer in layers]
+        undos: list[Undo] = [
+            functools.partial(_put_back, weight, weight.data.clone()) for weight in weights
+        ]
         for model in models:
-            for layer in model.modules():
-                if hasattr(layer, "get_base_layer") and hasattr(layer, "merged_adapters"):
-                    if layer.merged_adapters:
-                        raise CannotApply("adapters are merged")
-                    weight = layer.get_base_layer().weight
-                    # Taking an adapter out again rounds: the weight is put back as it was.
-                    undos.append(functools.partial(_put_back, weight, weight.data.clone()))
             undos.append(model.unmerge_adapter)
             model.merge_adapter()
         return combined(*undos)
@@ -347,10 +353,6 @@ class ForeachClip(Redirected):
         if kwargs.get("foreach") is not False:
             return None
         return functools.partial(function, *args, **{**kwargs, "foreach": None})
-
-
-COMPILING_S = 40.0
-"""What compiling a model took of 20 to 60 s in trials."""
 
 
 class _Compiled(Cure):
