@@ -182,7 +182,8 @@ class _Server:
 
 
 _TOLD_AFTER = 3
-"""Asks after which an engine's answer is told that it shows no metrics: it may still begin."""
+"""Requests in a row without a page of metrics after which that is reported: before, the engine may
+still be starting."""
 
 
 class ServingOptions(NamedTuple):

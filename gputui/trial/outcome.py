@@ -144,12 +144,12 @@ class Measured:
 
     @property
     def off_ns(self) -> list[float]:
-        """What a step took without it, in each block or run."""
+        """What a step took without the cure, in each block or run."""
         return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
 
     @property
     def on_ns(self) -> list[float]:
-        """The same with it."""
+        """What a step took with the cure, in each block or run."""
         return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
 
     @property

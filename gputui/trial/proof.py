@@ -217,10 +217,10 @@ def _ratios(pairs: Sequence[Pair]) -> list[float]:
 
 
 class Alternation:
-    """Says when a run with cures that are switched is over, and which need no more pairs: `before`
-    has the pairs of each from earlier runs, `limit_s` is how long it may be timed, `others` how
-    many cures were measured beside them, `input_share` as for `gain_of_pairs`; `tell` is told
-    what the pairs show so far."""
+    """Says when a run with cures that are switched is over, and which need no more pairs. `before`
+    has the pairs of each cure from earlier runs; the run may be timed for `limit_s`; `others` is
+    the number of cures measured beside these. `input_share` is as for `gain_of_pairs`, and `tell`
+    gets a line about what the pairs show so far."""
 
     def __init__(
         self,

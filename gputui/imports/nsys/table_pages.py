@@ -42,7 +42,7 @@ _WORDS_OF_TEXT = 32
 # Serial types: a row's header has one for each value.
 NULL, REAL, ZERO, ONE = 0, 7, 8, 9
 NEVER = -(1 << 63)
-"""Before every time."""
+"""Stands for the time of what has none: earlier than all times."""
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0])
 _BLOB, _TEXT = 12, 13
 
@@ -62,7 +62,7 @@ class RowTimes(NamedTuple):
     least: int
     """The lowest start, at most LATEST_NS."""
     most: int
-    """The highest start."""
+    """The highest start, NEVER without one."""
     last_end: int
     """The highest end; a row without an end ends where it begins."""
     chosen: int
@@ -87,7 +87,7 @@ class RowChoice:
         )
 
     def pick(self, rows: Rows) -> Rows:
-        """Those of these rows."""
+        """The rows that are chosen, of some that were read."""
         chosen = np.ones(len(rows), np.bool_)
         if self.values:
             kinds = rows.integers(self.column)

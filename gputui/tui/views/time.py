@@ -180,7 +180,7 @@ BESIDE = 100
 """Columns from which the chosen leaf stands beside the tree, not below it."""
 
 _NAME, _SHARE = 26, 10
-"""Cells of columns."""
+"""Width in cells of the columns of names and of shares."""
 
 _STATES = ("busy", "idle")
 _WHOLE = 100
