@@ -14,7 +14,7 @@ from .place import Place
 from .report import Report
 from .rows import Rows
 from .stopping import StopRequest
-from .timing import SHORT_MS, Times, measure, measure_in_graph, repeat
+from .timing import Times, measure, measure_in_graph, repeat
 
 STEP = nvtx.annotate("step")
 GRAPH = nvtx.annotate("graph")
@@ -86,11 +86,7 @@ class Runner(StopRequest):
 
     def in_graph(self, once: Callable[[], object], times: Times) -> Times:
         """The times of `once` with those inside a CUDA graph, where a pass is short."""
-        if times.gpu_ms is None:
-            return times
-        # Of many kernels the host may take as long to launch a pass: then its events time the host.
-        waits_for_host = times.host_ms > times.gpu_ms / 2
-        if times.gpu_ms >= SHORT_MS and not waits_for_host:
+        if times.gpu_ms is None or not times.is_hosts:
             return times
         with GRAPH:
             graph_ms = measure_in_graph(once, self.place.device, times.gpu_ms)

@@ -43,15 +43,15 @@ EXACT = ("bandwidth", "gemm", "convolution", "seed-004-profile", "fusion")
 """Recordings whose kernels are compared with the workload's rows, by each of their times."""
 
 OTHERS = (
-    "precision", "seed-004", "memory-by-context", "attention-grid", "attention-tf32",
+    "precision", "seed-004", "memory-by-context", "attention", "attention-grid", "attention-tf32",
     "gpt2-medium", "checkpointing", "optimizers", "seed-003", "streams", "graphs", "checkpoint",
     "quantized", "compile", "train", "inference", "finetune", "speculative", "serve",
     "memory", "faults", "comm", "parallel", "cuda", "bandwidth-two",
 )  # fmt: skip
 
 STEPS = (
-    "bandwidth", "checkpoint", "comm", "compile", "convolution", "faults", "finetune", "gemm",
-    "graphs", "inference", "memory", "parallel", "precision", "quantized", "serve",
+    "attention", "bandwidth", "checkpoint", "comm", "compile", "convolution", "faults", "finetune",
+    "gemm", "graphs", "inference", "memory", "parallel", "precision", "quantized", "serve",
     "speculative", "streams", "train", "fusion", "seed-003", "seed-004", "seed-004-profile",
     "attention-grid", "gpt2-medium", "checkpointing", "optimizers", "memory-by-context",
 )  # fmt: skip
@@ -446,16 +446,15 @@ def _grid() -> list[str]:
         for row in text.split(";"):
             tokens, forward, backward, before = row.split()
             its = ours.get((width, int(tokens)), {})
-            status = str(its.get("status", "not measured"))
+            times = [its.get(f"{name}_ms") for name in ("fwd", "bwd", "fwd_gpu", "bwd_gpu")]
             body.append((
                 str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
-                figure(200 * its["fwd_ms"]) if its.get("fwd_ms") else status[:20],
-                figure(200 * its["bwd_ms"]) if its.get("bwd_ms") else status[:20],
+                *(figure(200 * ms) if ms else "not measured" for ms in times),
                 figure((its.get("mem_before_bwd_bytes") or 0) / _MIB or None),
             ))  # fmt: skip
     return table(
         ("d", "tokens", "theirs: forward, ms", "backward", "MiB before it", "ours: forward, ms",
-         "backward", "MiB before it"),
+         "backward", "forward, GPU", "backward, GPU", "MiB before it"),
         body,
     )  # fmt: skip
 
@@ -700,21 +699,26 @@ def _fusion() -> list[str]:
 
 
 def _convolution() -> list[str]:
-    """By layer: cuDNN's heuristics, and deterministic algorithms only."""
+    """By layer: cuDNN's heuristics, its search, and deterministic algorithms only."""
     by_layer: dict[str, dict[tuple[bool, bool], Cells]] = {}
     for row in rows("convolution", "convolution"):
         by_layer.setdefault(row["layer"], {})[row["benchmark"], row["deterministic"]] = row
     body = []
     for layer, its in by_layer.items():
-        # Those with benchmark were recorded when they found the plans of those without.
-        plain, repeatable = its[False, False], its[False, True]
+        plain, searched = its[False, False], its[True, False]
+        taken = [str(row.get("algorithm") or "") for row in (plain, searched)]
         body.append((
-            layer, figure(plain["gpu_ms"], "ms"), figure(repeatable["gpu_ms"], "ms"),
-            "yes" if repeatable["same_bits"] else "no", str(plain.get("algorithm") or ""),
+            layer, figure(plain["gpu_ms"], "ms"), figure(searched["gpu_ms"], "ms"),
+            figure(searched["first_ms"], "ms"), figure(its[False, True]["gpu_ms"], "ms"),
+            figure(its[True, True]["gpu_ms"], "ms"),
+            "yes" if all(row["same_bits"] for row in its.values()) else "no",
+            "; searched: ".join(dict.fromkeys(taken)),
         ))  # fmt: skip
     return table(
-        ("layer of ResNet-50", "as it is", "deterministic", "same bits", "kernels of a pass"), body
-    )
+        ("layer of ResNet-50", "as it is", "benchmark", "its first pass", "deterministic", "both",
+         "same bits", "kernels of a pass"),
+        body,
+    )  # fmt: skip
 
 
 def _bus(row: Cells) -> str:

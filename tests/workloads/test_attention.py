@@ -11,9 +11,10 @@ import torch
 from workloads.attention.grids import GRIDS, IMPLEMENTATIONS
 from workloads.attention.implementations import attention
 from workloads.attention.run import run, tf32_rows
-from workloads.declaration import Row
+from workloads.declaration import FigureValue, Row
 from workloads.report import Report
 from workloads.rows import Unsupported
+from workloads.timing import Times
 
 CPU = torch.device("cpu")
 
@@ -111,3 +112,31 @@ def test_tf32_stands_beside_fp32_with_the_change_the_seed_misprints() -> None:
     assert first["bwd_change_percent"] == pytest.approx(1.2, abs=0.05)
     assert second["fwd_change_percent"] == pytest.approx(-0.4, abs=0.05)
     assert "bwd_change_percent" not in second
+
+
+def test_tf32_is_compared_by_one_clock() -> None:
+    """The GPU's time of one and the host's launches of the other had made a backward pass 89 %
+    shorter."""
+
+    def row(precision: str, gpu_ms: float | None) -> Row:
+        return {
+            "implementation": "compiled", "precision": precision, "d_model": 32, "causal": False,
+            "batch": 8, "heads": 1, "seq_len": 1024, "bwd_ms": 0.6, "bwd_gpu_ms": gpu_ms,
+        }  # fmt: skip
+
+    def change(before: float | None, after: float | None) -> FigureValue:
+        [cells] = tf32_rows([row("fp32 (ieee)", before), row("fp32 (tf32)", after)])
+        return cells["bwd_change_percent"]
+
+    assert change(0.2, 0.1) == pytest.approx(-50)
+    assert change(None, 0.1) == change(0.2, None) == 0
+
+
+def test_events_of_passes_that_the_host_launches_slower_are_not_the_gpus_time() -> None:
+    def times(gpu_ms: float | None, host_ms: float, graph_ms: float | None = None) -> Times:
+        return Times(3, 1.0, host_ms, gpu_ms, (), graph_ms)
+
+    assert times(5.0, 0.1).gpu_only_ms == 5.0
+    assert times(0.3, 0.01).gpu_only_ms is times(5.0, 4.9).gpu_only_ms is None
+    assert times(0.3, 0.2, 0.05).gpu_only_ms == 0.05
+    assert times(None, 0.2).gpu_only_ms is None

@@ -39,7 +39,7 @@ def test_the_answers_step_is_the_workloads_own(name: str) -> None:
     assert abs(off) <= STEP_PERCENT
 
 
-@pytest.mark.parametrize("name", ["bandwidth", "gemm"])
+@pytest.mark.parametrize("name", ["bandwidth", "convolution", "gemm"])
 def test_times_of_passes_are_those_of_their_kernels(name: str) -> None:
     works = [*work_of(*run_of(name))]
     assert len(works) > 10

@@ -119,7 +119,7 @@ class _Measurement:
                 cells["compile_ms"] = first_ms
             forward_times = self._time(forward)
             on_gpu = self.run.in_graph(forward, forward_times)
-            cells["fwd_gpu_ms"] = on_gpu.best_ms if self.place.on_gpu else None
+            cells["fwd_gpu_ms"] = on_gpu.gpu_only_ms
             cells["measured_hbm_bytes"] = self._moved(forward, forward_times)
         flops = attention_flops(
             shape.batch, shape.heads, shape.length, shape.length, shape.head_width,
@@ -195,9 +195,9 @@ class _Measurement:
             backward, host_ms=host_ms, gpu_ms=forward.gpu_ms + backward.gpu_ms, graph_ms=None
         )
         together = self.run.in_graph(both, events)
-        if together.graph_ms is None:
-            return backward.gpu_ms
-        return max(0.0, together.graph_ms - forward.best_ms) or None
+        if together.graph_ms is None or forward.gpu_only_ms is None:
+            return backward.gpu_ms if not events.is_hosts else None
+        return max(0.0, together.graph_ms - forward.gpu_only_ms) or None
 
     def _moved(self, once: Callable[[], object], times: Times) -> float | None:
         """Bytes of a pass by the GPU's counter, in a window as long as that needs."""
@@ -238,7 +238,8 @@ def _add_speedups(rows: list[Cells]) -> None:
 
 
 def tf32_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows measured in fp32 beside the same in TF32, and how much the time changed."""
+    """Rows measured in fp32 beside the same in TF32, and how much the time changed, the GPU's where
+    both have one."""
     same = ("implementation", "causal", "batch", "heads", "d_model", "seq_len")
     tf32 = {
         tuple(row[name] for name in same): row for row in rows if row["precision"] == "fp32 (tf32)"
@@ -250,17 +251,14 @@ def tf32_rows(rows: Sequence[Row]) -> list[Row]:
             continue
         cells: Cells = {name: row[name] for name in ("implementation", "d_model", "seq_len")}
         for direction in ("fwd", "bwd"):
-            before, after = _gpu_ms(row, direction), _gpu_ms(other, direction)
+            names = f"{direction}_gpu_ms", f"{direction}_ms"
+            name = next((name for name in names if row.get(name) and other.get(name)), names[1])
+            before, after = row.get(name), other.get(name)
             cells |= {f"{direction}_fp32_ms": before, f"{direction}_tf32_ms": after}
             if isinstance(before, float) and isinstance(after, float):
                 cells[f"{direction}_change_percent"] = 100 * (after / before - 1)
         compared.append(cells)
     return compared
-
-
-def _gpu_ms(row: Row, direction: str) -> FigureValue:
-    """GPU time of a pass, else how long it took."""
-    return row.get(f"{direction}_gpu_ms") or row.get(f"{direction}_ms")
 
 
 def _results(rows: Rows) -> dict[str, FigureValue]:

@@ -57,6 +57,9 @@ COMPILE = Workload(
                 Figure("eager_ms", "an eager pass"),
                 Figure("compiled_ms", "a compiled pass"),
                 Figure("speedup", "of compiled over eager"),
+                Figure("eager_gpu_ms", "GPU time of an eager pass: where the host may take longer "
+                       "to launch it, by many in one CUDA graph"),
+                Figure("compiled_gpu_ms", "the same of a compiled one"),
                 Figure("compile_s", "the first compiled pass"),
                 Figure("break_even_passes", "passes after which compiling pays off"),
                 Figure("eager_operations", "operations dispatched by an eager pass, without views"),

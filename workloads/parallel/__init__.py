@@ -79,6 +79,7 @@ PARALLEL = Workload(
         Figure("one_rank_tokens_per_s", "one rank by itself"),
         Figure("best_tokens_per_s", "of the fastest engine, all ranks"),
         Figure("best_engine", "the fastest"),
+        Figure("least_bubble_percent", "of the pipelines' steps, of the one with the least"),
     ),
     tables=(
         Table(

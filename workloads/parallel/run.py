@@ -40,6 +40,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         and row["engine"] not in ("single", "ep")
     }
     best = max(speeds, key=lambda name: speeds[name], default=None)
+    bubbles = [value for row in rows if isinstance(value := row.get("bubble_percent"), float)]
     results = {
         "ranks_used": ranks,
         "parameters_total": single.get("parameters"),
@@ -48,6 +49,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         ),
         "best_tokens_per_s": speeds.get(best) if best else None,
         "best_engine": best,
+        "least_bubble_percent": min(bubbles, default=None),
     }
     why = next((str(row["status"]) for row in rows if row["status"] != "ok"), "")
     if not single and not why and not run.is_stopped:
@@ -56,7 +58,8 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
             if run["stage_ms"]
             else "not measured with a late rank"
         )
-    return run.outcome(results, {"parallel": rows}, why or "the run was stopped earlier")
+    reasons = {} if bubbles else {"least_bubble_percent": why or "no pipeline was measured"}
+    return run.outcome(results, {"parallel": rows}, why or "the run was stopped earlier", reasons)
 
 
 class _Launches:

@@ -305,12 +305,13 @@ class _Events:
 
 
 def _load_libraries(device: torch.device, autocast: torch.dtype | None) -> None:
-    """Let cuBLAS allocate its workspaces, which would count as the model's first activations."""
+    """Let cuBLAS allocate its workspaces, which would count as the model's first activations: those
+    of the backward pass's thread, too."""
     if device.type == "cuda":
         for dtype in (torch.float32, autocast or torch.float32):
-            square = torch.ones(16, 16, device=device, dtype=dtype)
+            square = torch.ones(16, 16, device=device, dtype=dtype, requires_grad=True)
             F.linear(square, square, square[0])
-            F.linear(square, square)
+            torch.autograd.grad(F.linear(square, square).sum(), square)
 
 
 def _optimizer(model: nn.Module, how: str, lr: float) -> torch.optim.Optimizer:
