@@ -169,6 +169,29 @@ Ids(masks).to("cuda")
     assert [*lines.values()] == 2 * [[("tokens.all", 8 * 64), ("tokens.padding", padded)]]
 
 
+@needs_monitoring
+def test_a_tensor_that_a_line_copies_again_unchanged_is_told(tmp_path: Path) -> None:
+    """Nor one that is written to in between, nor a new one each time, nor a small one."""
+    program = f"""
+import time
+import torch
+class Table(torch.Tensor):
+    nbytes, _version = 1 << 20, 0
+    is_cuda = False
+table, written, small = Table(), Table(), Table()
+small.nbytes = 100
+for turn in range(5):
+    table.to("cuda")
+    written.to("cuda"); written._version += 1
+    Table().to("cuda")
+    small.to("cuda")
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program)
+    again = {key[1]: sums for key, sums in added(facts).items() if key[0] == "copied.again"}
+    assert again == {"10": (4, 4 << 20)}
+
+
 LAYERS = """
 import os, sys, time, types
 from pathlib import Path

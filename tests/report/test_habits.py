@@ -450,6 +450,26 @@ def test_the_line_that_copies_is_named_with_what_it_copies() -> None:
     assert found.evidence == (
         ".to() at train.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each",
     )
+    assert "keep on the GPU" not in found.advice
+
+
+@pytest.mark.parametrize("again", [STEPS - 1, STEPS // 4])
+def test_a_tensor_that_is_copied_again_each_step_is_to_be_kept(again: int) -> None:
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        memory_operations=(COPIES_IN,),
+        line_calls=(
+            LineCalls(7, "to", STEPS, STEPS * 38_535_168, "64x3x224x224:float32:cpu"),
+            LineCalls(8, "copied.again", again, again * 38_535_168, "64x3x224x224:float32:cpu"),
+        ),
+    )
+    leaves = {Leaf.COPY_PAGEABLE: 0.6, Leaf.MATMUL: 0.4}
+    [found] = concluded(delta(leaves), *LINES, seen).findings
+    assert ("keep on the GPU what train.py:8 train copies" in found.advice) is (again > STEPS // 2)
+    if again > STEPS // 2:
+        [gain] = found.gains
+        assert gain.low < 1 / 0.4 < gain.high  # what is left are the products
 
 
 def test_the_line_that_reads_values_is_named_with_how_often() -> None:

@@ -7,6 +7,9 @@ LONGEST_NS OBJECTS` and `c CALL LINE COUNT BYTES SHAPE`; of texts that are copie
 how many tokens of one batch since then are padding, as BYTES of `tokens.all` and `tokens.padding`.
 LINE is 0 where it is not known.
 
+Tensors that one line copies to the GPU again and again, the very same ones and unchanged, are
+counted once more as `copied.again`.
+
 Of layers that are given the very tensors again that they had before (LayerRepeats), how much of
 what all layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`;
 and `attention.weights`, calls of torch's attention that give its weights.
@@ -42,6 +45,10 @@ SKIPS_CALLBACKS = (2, 9)
 _TENSOR_CALLS = ("to", "cuda", "cpu", "item", "tolist", "numpy", "pin_memory")
 # What reads a value where it is given a tensor.
 _CASTS = {float: "float", int: "int", bool: "bool"}
+_MOVES = ("to", "cuda")
+AGAIN_BYTES, MOST_AGAIN = 1 << 16, 64
+"""Bytes of a tensor from which it is seen whether a line copies it again, and tensors of a line
+that are remembered."""
 _FUNCTIONS = {
     "torch.cuda": ("synchronize", "empty_cache"),
     "gc": ("collect",),
@@ -161,7 +168,10 @@ class Facts:
                         seen[0] += tokens
                         seen[1] += padding
                 site[0] += 1
-                site[1] += first.nbytes
+                size = first.nbytes
+                site[1] += size
+                if site[7] is not None and size >= AGAIN_BYTES and not first.is_cuda:
+                    _see_again(site, first, size)
             except Exception:
                 pass  # not a tensor: counted all the same
             return None
@@ -193,7 +203,8 @@ class Facts:
             frame = self._program_frame(sys._getframe(2))
             where = (frame.f_code, frame.f_lineno) if frame is not None else where
         # The code is kept, so that no other gets its number.
-        site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code]
+        seen: dict[int, Any] | None = {} if name in _MOVES else None
+        site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code, seen, 0, 0]
         return site
 
     def note(self, name: str, frame: Any, size: int) -> None:
@@ -201,7 +212,8 @@ class Facts:
         frame = self._program_frame(frame)
         if frame is not None and len(self._sites) < MOST_SITES:
             key = id(frame.f_code), name
-            self._sites[key] = [1, size, "-", name, frame.f_code, frame.f_lineno, frame.f_code]
+            code = frame.f_code
+            self._sites[key] = [1, size, "-", name, code, frame.f_lineno, code, None, 0, 0]
 
     def write(self, number: Callable[[Any, int], int], write: Write) -> None:
         """Write what is new; `number` gives the number of a line of a code object."""
@@ -211,10 +223,13 @@ class Facts:
             place = number(code, line) if code is not None else 0
             write(f"g {generation} {place} {count} {total_ns} {longest_ns} {objects}\n")
         for site in list(self._sites.values()):
-            count, size, shape, name, code, line, _ = site
+            count, size, shape, name, code, line, _, _, again, again_bytes = site
             if count:
                 site[0], site[1] = 0, 0
                 write(f"c {name} {number(code, line)} {count} {size} {shape}\n")
+            if again:
+                site[8], site[9] = 0, 0
+                write(f"c copied.again {number(code, line)} {again} {again_bytes} {shape}\n")
         for where in list(self._tokens):
             tokens, padding = self._tokens.pop(where)
             if tokens:
@@ -394,6 +409,18 @@ class LayerRepeats:
             (where, whole // 1_000_000, again.get(where, 0) // 1_000_000)
             for where in sorted(self._renewed, key=lambda where: -again.get(where, 0))[:MOST_LINES]
         ]
+
+
+def _see_again(site: list[Any], tensor: Any, size: int) -> None:
+    seen, version = site[7], _version(tensor)
+    known, before = seen.get(id(tensor), (None, 0))
+    if known is not None and known() is tensor and before == version:
+        site[8] += 1
+        site[9] += size
+        return
+    if len(seen) >= MOST_AGAIN:
+        seen.clear()
+    seen[id(tensor)] = weakref.ref(tensor), version
 
 
 def _are_same(before: Any, now: list[Any]) -> bool:

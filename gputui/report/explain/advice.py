@@ -21,6 +21,7 @@ from gputui.model.leaves import (
     leaf_of_kernel,
 )
 from gputui.model.naming import DEVICE_TO_HOST
+from gputui.model.units import size
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.habits import (
     ANOMALY,
@@ -530,6 +531,33 @@ the GPU, too, so that more goes with it than the time in the calls."""
 BACK = 0.8
 """Part of the pageable copies' time from which it is for what comes back."""
 
+AGAIN = 0.5
+"""Part of the bytes that are copied to the GPU from which it leads the advice that a line copies
+the very same tensors again, unchanged."""
+
+KEEP_THERE = (
+    "keep on the GPU what {where} copies again and again: the very same tensors, unchanged, {each} "
+    "a step"
+)
+
+
+def copied_again(analysis: Analysis) -> tuple[str, float] | None:
+    """The line that copies most of the same tensors to the GPU again, and how much of all that is
+    copied there all such lines copy, 0 to 1; None where it is little."""
+    copied = sum(
+        row.size.total
+        for row in analysis.run.memory_operations.values()
+        if "Host-to-Device" in row.operation
+    )
+    lines = called_lines(analysis.run, ("copied.again",))
+    again = sum(line.tensor_bytes for line in lines)
+    steps = analysis.all_steps
+    if not lines or not steps or again < AGAIN * copied:
+        return None
+    advice = KEEP_THERE.format(where=lines[0].where, each=size(lines[0].tensor_bytes / steps))
+    return advice, min(1.0, again / copied) if copied else 1.0
+
+
 REDUCE_FIRST = (
     "do on the GPU what is done with it on the CPU (argmax, sampling, metrics), and copy back only "
     "the result, or less often"
@@ -637,6 +665,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return advice
     if leaf is Leaf.ELEMENTWISE_CHAIN:
         return CONTIGUOUS if strided_share(analysis) >= STRIDED else None
+    if leaf in (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED) and (again := copied_again(analysis)):
+        return again[0]
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(analysis):

@@ -24,6 +24,7 @@ from gputui.report.explain.advice import (
     ONE_BY_ONE,
     STRIDED,
     UNBLOCK,
+    copied_again,
     copies_only_back,
     has_waits,
     launch_advice,
@@ -400,7 +401,9 @@ PINNED = (0.65, 0.87)
 
 def _pageable(step: _Step, share: float) -> GainForecast:
     """The same bytes at the link's rate, after the step's kernels or beside them; or, of what is
-    copied back, only the result."""
+    copied back, only the result; or none of what is on the GPU already."""
+    if again := copied_again(step.analysis):
+        return _kept_there(step, again[1] * share)
     if copies_only_back(step.analysis.run, step.tree):
         # The CPU works on what came back: that goes, too, as far as it is this work.
         host = step.share(Leaf.HOST)
@@ -421,13 +424,20 @@ def _pageable(step: _Step, share: float) -> GainForecast:
     return GainForecast(gain_of(share - slow, share - left + 0.9 * step.idle))
 
 
+def _kept_there(step: _Step, share: float) -> GainForecast:
+    return GainForecast(gain_of((1.0 - STAYS) * share, share + FOLLOWS * step.idle))
+
+
 HIDDEN = 0.6
 """Of what copies and kernels could hide, what they do at least: 0.65 in `overlap`, for kernels take
 longer while memory is copied to."""
 
 
 def _pinned(step: _Step, share: float) -> GainForecast:
-    """Copies hide behind kernels, or kernels behind copies: whichever is shorter goes."""
+    """Copies hide behind kernels, or kernels behind copies: whichever is shorter goes; of what is
+    on the GPU already, all."""
+    if again := copied_again(step.analysis):
+        return _kept_there(step, again[1] * share)
     kernels = step.tree.kernels_share
     if kernels < HIDES:
         return GainForecast(unknown="it depends on how much need not be copied")
