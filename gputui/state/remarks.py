@@ -42,6 +42,7 @@ class Remark(msgspec.Struct, frozen=True):
         "CUDA_LAUNCH_BLOCKING",
         "counters",
         "the end",
+        "a failed launch",
         "detached",
     ]
     text: str
@@ -87,6 +88,8 @@ def remarks(run: Run) -> list[Remark]:
     ]
     if ending := _made_to_end(run):
         lines.append(Remark("the end", ending))
+    if _launch_failed(run):
+        lines.append(Remark("a failed launch", FAILED_LAUNCH))
     if run.outcome == "detached" and any(process.traced_ns for process in run.processes.values()):
         lines.append(Remark("detached", CUPTI_STAYS))
     if lost := sum(process.contradicted for process in run.processes.values()):
@@ -94,6 +97,22 @@ def remarks(run: Run) -> list[Remark]:
     if wrong := sum(process.wrong_times for process in run.processes.values()):
         lines.append(Remark("times", _wrong_times(wrong)))
     return lines
+
+
+FAILED_LAUNCH = (
+    "the program ended on a launch that failed. If it does not without gputui, it is what CUPTI "
+    "does to trace kernels: --graph-trace graph has it leave the nodes of CUDA graphs alone, "
+    "--no-kernels all"
+)
+
+
+def _launch_failed(run: Run) -> bool:
+    """Whether a traced program says that a launch failed, as it failed itself."""
+    return (
+        run.outcome == "failed"
+        and any(_sees_kernels(process) for process in run.processes.values())
+        and any("unspecified launch failure" in line.text for line in run.log)
+    )
 
 
 def _made_to_end(run: Run) -> str | None:

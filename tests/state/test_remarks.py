@@ -11,6 +11,7 @@ from gputui.model.events import (
     KernelDelta,
     RangeDefined,
     RunEnded,
+    RunOutput,
 )
 from gputui.state import Session, remarks
 from gputui.state.remarks import CUPTI_STAYS, NEWEST_CUPTI
@@ -161,3 +162,15 @@ def test_what_stays_in_a_program_after_detaching_is_remarked_on() -> None:
 
     assert of(traced, detached) == [f"detached: {CUPTI_STAYS}"]
     assert of(traced) == of(traced, run_ended()) == of(detached) == []
+
+
+def test_a_launch_that_failed_under_a_trace_says_what_has_cupti_do_less() -> None:
+    line = "RuntimeError: CUDA error: unspecified launch failure"
+    output = RunOutput(time_ns=at(3), run=1, stream="stderr", lines=(line,))
+    for events, is_said in (
+        ((attached(), output, run_ended(exit_code=1)), True),
+        ((attached(), output, run_ended()), False),
+        ((attached(), run_ended(exit_code=1)), False),
+        ((replace(attached(), cuda_status="off"), output, run_ended(exit_code=1)), False),
+    ):
+        assert ("a failed launch: " in "".join(said(*events, step=None))) is is_said
