@@ -491,7 +491,9 @@ def phases_note(run: Run, rows: Sequence[PhaseRow]) -> str:
     """What must be known beside the rows."""
     share = share_of(run, rows)
     estimated = NOTE if Estimates.of_run(run) is not None else ""
-    return "; ".join(filter(None, (share and f"share {share}", estimated)))
+    part = run.started.captured_part
+    captured = f"kernels, launches and copies of {part} only" if part else ""
+    return "; ".join(filter(None, (captured, share and f"share {share}", estimated)))
 
 
 def shares_error_points(run: Run) -> float | None:

@@ -92,7 +92,7 @@ def test_the_ptx_is_written_and_counted_by_instruction(
     assert "fma.rn.f32" in file.read_text()
     counts = {row["instruction"]: row["count"] for row in outcome.tables["ptx_instructions"]}
     assert counts == {"fma.rn.f32": 2, "ld.param.u64": 1, "bra": 1, "ret": 1}
-    assert {row["kernel"] for row in outcome.tables["ptx_instructions"]} == {"_Z3addPf"}
+    assert {row["kernel"] for row in outcome.tables["ptx_instructions"]} == {"add"}
     without = with_source(tmp_path, source, told, monkeypatch)
     assert without.results["ptx_file"] is None
     assert "-p ptx=FILE" in without.unavailable["ptx_file"]

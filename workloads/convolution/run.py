@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..cuda.run import readable
 from ..declaration import FigureValue, Outcome, Row, Value
 from ..devices import set_precision, synchronize
 from ..peaks import share_percent
@@ -156,24 +157,6 @@ def _kernels_of(once: Callable[[], object]) -> Counter[str]:
     except (RuntimeError, OSError, AttributeError, TypeError):
         return Counter()
     return Counter(_KERNEL_NODE.findall(drawn))
-
-
-def readable(name: str) -> str:
-    """A kernel's linkage name as C++ has it, without its result and arguments; as it is, where the
-    C++ library cannot read it."""
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
-    except (OSError, AttributeError):
-        return name
-    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    status = ctypes.c_int()
-    text = demangle(name.encode(), None, None, ctypes.byref(status))
-    if not text:
-        return name
-    whole = ctypes.string_at(text).decode(errors="replace")
-    free(text)
-    return re.sub(r"^void |\([^()]*\)$", "", whole)
 
 
 # By words of a kernel's name, the first that fits: the algorithms of cuDNN (its developer guide,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import re
@@ -129,7 +130,7 @@ def ptx_instructions(text: str) -> list[Row]:
         elif function and (instruction := _PTX_INSTRUCTION.match(line)):
             counts[function, instruction[1]] += 1
     return [
-        {"kernel": kernel, "instruction": instruction, "count": count}
+        {"kernel": readable(kernel), "instruction": instruction, "count": count}
         for (kernel, instruction), count in counts.most_common(_ROWS)
     ]
 
@@ -258,3 +259,21 @@ def _release(compiler: str) -> str | None:
     )
     release = _RELEASE.search(done.stdout)
     return release[1] if release else None
+
+
+def readable(name: str) -> str:
+    """A kernel's linkage name as C++ has it, without its result and arguments; as it is, where the
+    C++ library cannot read it."""
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
+    except (OSError, AttributeError):
+        return name
+    demangle.restype, free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    status = ctypes.c_int()
+    text = demangle(name.encode(), None, None, ctypes.byref(status))
+    if not text:
+        return name
+    whole = ctypes.string_at(text).decode(errors="replace")
+    free(text)
+    return re.sub(r"^void |\([^()]*\)$", "", whole)

@@ -128,7 +128,8 @@ def _size(analysis: Analysis, tree: TimeTree) -> str | None:
     operations = tree.operations / tree.steps
     waits = waits_among_launches(analysis.run, analysis.all_steps)
     among = "" if waits is None else f", some {waits * operations:,.0f} waits for the GPU"
-    return f"{operations:,.0f} operations a step{among}"
+    plural = "" if round(operations) == 1 else "s"
+    return f"{operations:,.0f} operation{plural} a step{among}"
 
 
 ONE_PHASE = 0.8

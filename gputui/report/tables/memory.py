@@ -206,7 +206,9 @@ _FEW_SAMPLES = 10
 def among_few(samples: int) -> str:
     """How many samples a maximum is of, where they are so few that it says little: what a program
     held between two of them, a second apart, was not read."""
-    return f" in {samples} readings" if samples < _FEW_SAMPLES else ""
+    if samples >= _FEW_SAMPLES:
+        return ""
+    return " in one reading" if samples == 1 else f" in {samples} readings"
 
 
 def held(gpu: Gpu, run: Run) -> Held | None:
