@@ -414,9 +414,9 @@ LEAVES: dict[Leaf, LeafMeaning] = {
             word="INPUT-BOUND",
             sentence="The GPU waits for the next batch {share} of {scope}{time}.",
             advice=(
-                "more DataLoader workers, kept between epochs (persistent_workers=True), "
-                "prefetch_factor, several producers where a queue is read, faster storage, a "
-                "cheaper transform"
+                "more DataLoader workers (num_workers), kept between epochs "
+                "(persistent_workers=True); if that is little, less work for each sample: what is "
+                "read, unpacked or computed anew each time"
             ),
         ),
     ),

@@ -16,6 +16,7 @@ from gputui.model.events import (
     KernelDelta,
     LineCalls,
     LineDefined,
+    LineLaunches,
     MachineSample,
     MemoryOperationDelta,
     ProcessSample,
@@ -317,6 +318,27 @@ def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> Non
     [found] = concluded(parts).findings
     advised = "larger micro-batches: a step accumulates 8 of them" in found.advice
     assert advised is (number == 8)
+
+
+@pytest.mark.parametrize(("tables", "are_many"), [(30, True), (6, False)])
+def test_embeddings_one_by_one_are_told_to_be_one_table(tables: int, are_many: bool) -> None:
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    count = tables * STEPS
+    sorts = {"DeviceRadixSortOnesweepKernel": (2 * count, 10), "compute_grad_weight": (count, 10)}
+    [found] = concluded(steps, *kernels(nvjet=(4 * count, 10), **sorts)).findings
+    assert found.advice.startswith("one nn.Embedding for all columns") is are_many
+    assert ("some 30 tables" in found.advice) is are_many
+
+
+def test_attention_is_likely_at_one_of_few_lines_of_layers_that_launch() -> None:
+    lines = [
+        LineDefined(time_ns=0, process=1, line=n, path="/u/t.py", number=n, function=function)
+        for n, function in ((3, "train_step"), (7, "forward"), (9, "forward"))
+    ]
+    steps = delta({Leaf.ATTENTION_UNFUSED: 0.6, Leaf.MATMUL: 0.4})
+    read = tuple(LineLaunches(0, line, n, 10) for line, n in ((3, 23), (7, 5), (9, 4)))
+    [found] = concluded(*lines, replace(steps, line_launches=read)).findings
+    assert found.evidence[0].startswith("Likely at t.py:7 forward or t.py:9 forward, ")
 
 
 @pytest.mark.parametrize(("mallocs", "is_off"), [(3, True), (1, False)])

@@ -37,6 +37,7 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import CAUSES, LEAVES, Leaf
 from gputui.model.sketch import steps
+from gputui.model.units import duration
 from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
 from gputui.report.compare import Condition, Subject, compare
@@ -213,12 +214,17 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     assert 1.0 < gain.low < modelled.low
     assert modelled.high < gain.high
     # More than the bar of the step allows: a graph takes what small kernels lose, too.
-    text = f"{gain.low:.1f} to {gain.high:.1f}× faster (4.0× from idle time alone)."
-    assert found.gain_text == text
+    assert found.step_ns is not None
+    step_ns = found.step_ns / 0.75
+    ends = f"{duration(step_ns / gain.high)} to {duration(step_ns / gain.low)}"
+    text = f"{gain.low:.1f} to {gain.high:.1f}× faster ({duration(step_ns)} a step → {ends})"
+    # All that idles goes: no more of the bar does.
+    condition = "4.0× if all idle time does, more with less GPU work"
+    assert found.gain_text == f"{text}: {condition}."
     # What a synchronization keeps from the GPU is idle time, and no kernels.
     [found] = verdict_on({Leaf.SYNC: 0.5, Leaf.MATMUL: 0.5}).findings
     assert found.gains[0].high == 2.0
-    assert "alone" not in found.gain_text
+    assert "more" not in found.gain_text
     [found] = verdict_on({Leaf.MATMUL_SIMT: 1.0}).findings
     assert found.gains == ()
     assert found.gain_text == (

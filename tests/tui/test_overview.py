@@ -49,7 +49,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([recorded(LAUNCH)], size, options=FIRST) as shown:
-        head = "\n".join(shown.lines[2:9])
+        head = "\n".join(shown.lines[2:10])
         for part in ("LAUNCH-BOUND", "88 % of each step", "CUDA graphs", "░░░░", "busy 9.7 %"):
             assert part in head
         assert "Where each step goes" in shown.text
@@ -141,7 +141,7 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     assert "Mostly at train.py:7 step." in in_full(Verdict("CPU-BOUND", slow.text, (slow,)))
     seen = msgspec.structs.replace(slow, evidence=(".item() at train.py:7: 2 × a step", "x" * 300))
     lines = in_full(Verdict("CPU-BOUND", seen.text, (seen,)))
-    assert "Seen .item() at train.py:7: 2 × a step. Try" in lines  # whole sentences or none
+    assert "Where .item() at train.py:7: 2 × a step. Try" in lines  # whole sentences or none
     long = msgspec.structs.replace(slow, place=f"train.py:7 {'step' * 99}")
     rows = verdict_rows(Verdict("CPU-BOUND", long.text, (long,)), 80, is_chosen=True)
     assert max(row_width(row) for row in rows) <= 80

@@ -118,13 +118,44 @@ def launch_advice(analysis: Analysis) -> str | None:
         advice = loop or advice
         batches = micro_batches_of(run, analysis.tree) if analysis.tree is not None else None
         if loop is None and batches is not None and batches >= MANY_MICRO_BATCHES:
-            advice = LARGER_MICRO_BATCHES.format(number=batches) + WITHOUT_BATCHES
+            of_trainer = any("transformers/trainer" in line.inside for line in analysis.lines())
+            how = OF_TRAINER if of_trainer else ""
+            advice = LARGER_MICRO_BATCHES.format(number=batches, how=how) + WITHOUT_BATCHES
+        elif loop is None and (tables := embeddings(analysis)) is not None:
+            advice = ONE_TABLE.format(number=tables) + WITHOUT_BATCHES
     if waits_among_launches(run, analysis.all_steps) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
-LARGER_MICRO_BATCHES = "larger micro-batches: a step accumulates {number} of them; then "
+ONE_TABLE = (
+    "one nn.Embedding for all columns, with an offset for each: the backward pass sorts the rows "
+    "of some {number:.0f} tables one by one; then "
+)
+MANY_TABLES, OF_TABLES = 20, 0.2
+"""Embeddings a step, and part of the kernels that their gradients take, from which one table leads
+the advice: 112 and 0.5 in the one program with such a fault."""
+_SORTS_ROWS = re.compile(r"DeviceRadixSort|DeviceUniqueByKey|DeviceScan|compute_grad_weight")
+_EACH_TABLE = re.compile(r"compute_grad_weight|embedding_backward_feature_kernel")
+
+
+def embeddings(analysis: Analysis) -> float | None:
+    """How many embeddings a step has, where sorting the rows of their gradients is much of what is
+    launched; None elsewhere."""
+    names, counts = analysis.kernel_names, Counter[str]()
+    for number, (count, _) in analysis.kernel_sums.items():
+        name = names[number].name if number in names else ""
+        counts["all"] += count
+        counts["sorts"] += count if _SORTS_ROWS.search(name) else 0
+        counts["tables"] += count if _EACH_TABLE.search(name) else 0
+    tables = counts["tables"] / max(1, analysis.all_steps)
+    is_much = counts["sorts"] >= OF_TABLES * counts["all"]
+    return tables if is_much and tables >= MANY_TABLES else None
+
+
+LARGER_MICRO_BATCHES = "larger micro-batches{how}: a step accumulates {number} of them; then "
+OF_TRAINER = " (per_device_train_batch_size up, gradient_accumulation_steps down as much)"
+"""Where Transformers' Trainer is what the program calls."""
 MANY_MICRO_BATCHES = 4
 """Micro-batches of a step from which larger ones lead the advice: a GAN's step has two losses."""
 
@@ -619,8 +650,8 @@ CACHE = (
 )
 
 
-def _allocation_advice(analysis: Analysis) -> str | None:
-    """Where PyTorch's caching allocator is off; None elsewhere."""
+def caches_nothing(analysis: Analysis) -> str | None:
+    """What to try where PyTorch's caching allocator is off; None elsewhere."""
     kernels = sum(count for count, _ in analysis.kernel_sums.values())
     calls = sum(call.time.count for call in analysis.run.api.values() if call.name == "cudaMalloc")
     steps = analysis.all_steps
@@ -653,7 +684,7 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     if leaf in (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST) and checks_gradients(analysis):
         return ANOMALY
     if leaf is Leaf.ALLOCATION:
-        return _allocation_advice(analysis)
+        return caches_nothing(analysis)
     if leaf is Leaf.ATTENTION_UNFUSED:
         return _attention_advice(analysis)
     if leaf is Leaf.LAUNCH:

@@ -4,13 +4,14 @@ copied back; and which leaves have one cause together.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import short_name
-from gputui.report.explain.advice import REDUCE_FIRST, SAVE, copies_back
+from gputui.report.explain.advice import REDUCE_FIRST, SAVE, caches_nothing, copies_back, embeddings
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.gains import freed_at_one_line
@@ -32,20 +33,50 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     calls = _calls(analysis, leaf)
     if leaf is Leaf.ATTENTION_UNFUSED:
         lines = called_lines(analysis.run, ("attention.weights",))
-        return (f"It is called at {lines[0].where}",) if lines else (UNSEEN,)
+        return (f"It is called at {lines[0].where}" if lines else _among_layers(analysis),)
     if leaf not in AT_A_LINE:
         return calls
     if calls and leaf is not Leaf.LAUNCH:
         return calls
     if leaf is Leaf.LAUNCH:
-        said = (_size(analysis, tree), where(analysis, leaf), _longest(analysis, tree))
+        called = embeddings_called(analysis)
+        said = (_size(analysis, tree), called, where(analysis, leaf), _longest(analysis, tree))
         return tuple(filter(None, said))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
+    paths = [line.path for line in analysis.run.lines.values()]
+    if leaf is Leaf.INPUT and any(map(_LOADER.search, paths)):
+        other = "What makes the batches runs in the loader's workers, whose lines are not recorded"
+    if leaf is Leaf.ALLOCATION and caches_nothing(analysis):
+        other = "Where the variable is set was not recorded: before the first tensor on the GPU"
     return tuple(filter(None, (place, other)))
 
 
-UNSEEN = "Which line launches it was not recorded: kernels of a busy GPU are launched long before"
+def embeddings_called(analysis: Analysis) -> str | None:
+    """The line that looks up embeddings, where their number is the cause."""
+    if embeddings(analysis) is None:
+        return None
+    lines = (line for line in analysis.lines() if line.inside.startswith("embedding ("))
+    return next((f"Embeddings are looked up at {line.where}" for line in lines), None)
+
+
+_LOADER = re.compile(r"torch/utils/data/_utils/|multiprocessing/(connection|queues)")
+"""What a program is seen in that waits for worker processes."""
+
+UNSEEN = "Its line was not recorded: kernels of a busy GPU are launched long before"
+_LAYERS = re.compile(r"forward|att(entio)?n|block|layer|__call__")
+MOST_LAYERS = 3
+
+
+def _among_layers(analysis: Analysis) -> str:
+    """The lines of functions with names of layers that launch, where they are few: attention is at
+    one of them."""
+    lines = [line for line in analysis.lines(Leaf.LAUNCH) if _LAYERS.search(line.caller)]
+    if not 0 < len(lines) <= MOST_LAYERS:
+        return UNSEEN
+    which = ", the lines of layers that launch; at which was not recorded" if lines[1:] else ""
+    return f"Likely at {' or '.join(line.where for line in lines)}{which}"
+
 
 LONGEST, EACH_STEP = 0.3, 20
 """Part of the kernels' time and launches a step from which a kernel says what the launches are
@@ -153,6 +184,9 @@ def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
     """At which line of the program the CPU was, or at which two, for one leaf if there is one; None
     where too little was seen, or it was all over the program."""
     likeliest = analysis.lines(leaf)
+    if leaf is Leaf.LAUNCH:  # what a line calls is read where the GPU idles
+        inside = {line.where: line.inside for line in analysis.lines()}
+        likeliest = [line._replace(inside=inside.get(line.where, "")) for line in likeliest]
     lines = [line for line in likeliest[:2] if line.seen >= NAMED * line.samples]
     if not lines:
         return _in_function(likeliest)
@@ -179,7 +213,8 @@ def _in_function(lines: list[LikeliestLine]) -> str | None:
 
 
 def _line_in_words(line: LikeliestLine) -> str:
-    return f"{line.where}, mostly in {line.inside}" if line.inside else line.where
+    inside = line.inside.replace("_engine_run_backward (", "the backward pass (")
+    return f"{line.where}, mostly in {inside}" if inside else line.where
 
 
 NAMED = 1 / 3

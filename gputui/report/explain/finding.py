@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from gputui.model.units import duration
+
 
 class Gain(msgspec.Struct, frozen=True):
     """How many times faster a step is once a cure is applied: between `low` and `high`. `cure` says
@@ -25,12 +27,15 @@ class Gain(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """ "2.0 to 2.6× faster", and with which cure; empty where it is little. Of an interval
-        that is very wide its low end only: "at least 2.0× faster"."""
+        that is very wide its low end only, "at least 2.0× faster", of one that begins with none its
+        high one."""
         if self.high < WORTH_SAYING:
             return ""
-        low, high = (f"{end:.{int(end < TENS)}f}" for end in (self.low, self.high))
+        low, high = (_times(end).rstrip("×") for end in (self.low, self.high))
         ends = low if low == high else f"{low} to {high}"
-        if self.high > VERY_WIDE * self.low and self.low >= WORTH_SAYING:
+        if self.low < WORTH_SAYING:
+            ends = f"up to {high}"
+        elif self.high > VERY_WIDE * self.low:
             ends = f"at least {low}"
         return f"{self.cure}: {ends}× faster" if self.cure else f"{ends}× faster"
 
@@ -125,20 +130,50 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         """What its cures gain, as a sentence: empty where that is little."""
         if self.gains:
             texts = [gain.text for gain in self.gains if gain.text]
-            return f"{capital('; '.join(texts))}{self._without_others}." if texts else ""
+            return f"{capital('; '.join(texts))}{self._steps}{self._condition}." if texts else ""
         return f"How much faster is not known: {self.gain_unknown}." if self.gain_unknown else ""
 
     @property
-    def _without_others(self) -> str:
-        """What the bar of the step's time allows, where gains go beyond it: with other work."""
-        if not self.alone or max(gain.high for gain in self.gains) <= self.alone * WORTH_SAYING:
+    def _steps(self) -> str:
+        """What a step takes now and then, of one cure; empty where it is not known."""
+        if len(self.gains) > 1 or not self.step_ns or not self.share_percent or self.with_pauses:
             return ""
-        part = "idle time" if self.cause.startswith("idle.") else "this"
-        return f" ({self.alone:.{int(self.alone < TENS)}f}× from {part} alone)"
+        step_ns, [gain] = 100 * self.step_ns / self.share_percent, self.gains
+        least, most = (duration(step_ns / end) for end in (gain.high, gain.low))
+        ends = f"{most} or less" if "at least" in gain.text else f"{least} to {most}"
+        ends = f"{least} or more" if "up to" in gain.text else ends
+        return f" ({duration(step_ns)} a step → {ends})"
+
+    @property
+    def _condition(self) -> str:
+        """What an interval depends on, by the bar of the step's time: what is gained if only the
+        cause's own time goes, and if all idle time does; of a cause that keeps the GPU at work,
+        where more than its own time may go."""
+        low, high = self.gains[0].low, max(gain.high for gain in self.gains)
+        is_idle = self.cause.startswith("idle.")
+        own = 1.0 / max(1.0 - MOST_GONE, 1.0 - (self.share_percent or 0.0) / 100)
+        beyond = bool(self.alone) and high > self.alone * WORTH_SAYING
+        if not self.alone or not (beyond or (is_idle and high >= WIDE * low)):
+            return ""
+        told: list[str] = []
+        if own < self.alone / WORTH_SAYING or not is_idle:
+            told.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
+        if is_idle:
+            told.append(f"{_times(self.alone)} if all idle time does")
+        if beyond:
+            told.append("more with less GPU work" if is_idle else "more with what is around it")
+        return f": {', '.join(told)}"
+
+
+def _times(gain: float) -> str:
+    return f"{gain:.{int(gain < TENS)}f}×"
 
 
 WORTH_SAYING = 1.05
 """Gain below which none is printed: steps of one program differ by as much from run to run."""
+
+WIDE = 1.15
+"""High over low from which an interval is said with what it depends on."""
 
 VERY_WIDE = 6.0
 """High over low from which the high end says nothing."""

@@ -516,7 +516,8 @@ def padding(analysis: Analysis) -> Iterator[Finding]:
         threshold=100 * PADDED,
         source="the first texts of a batch now and then, as the program copies it",
         recoverable=OF_TOKENS * share * tree.kernels_share,
-        gain_unknown="each new length costs launches and plans of its own",
+        gain_unknown=f"up to {1 / (1 - share * tree.kernels_share):.1f}× if the GPU's work shrinks "
+        "with the tokens, nothing if each new length costs launches and plans of its own",
         evidence=(f"They are copied at {place}",) if place else (),
         place=place,
         leads=True,

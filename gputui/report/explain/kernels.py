@@ -67,8 +67,8 @@ _CAUSES = (
         re.compile(r"multi_tensor_apply_kernel.*Fused|\bfused_adam|multi_tensor_adam", re.S | re.I),
         "optimizer",
         "The optimizer's update of all parameters takes {share}.",
-        "larger batches or gradient accumulation, so that more is computed for each update; sparse "
-        "gradients for large embeddings (sparse=True with SparseAdam); frozen parameters left out",
+        "larger batches or gradient accumulation, so that more is computed for each update; frozen "
+        "parameters left out",
         0.8,
         "a dense update goes over all rows of an embedding, of which a batch touches few; 4 to "
         "15 % of the steps of trainings without a fault",
@@ -163,7 +163,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 cause=cause.key,
                 word=cause.word,
                 sentence=cause.sentence.format(share=of_scope(tree, share)),
-                advice=cause.advice,
+                advice=_advice(analysis, cause),
                 value=100 * gain,
                 threshold=100 * SPEAKS,
                 source=cause.source,
@@ -199,6 +199,20 @@ def _place(analysis: Analysis, cause: _Named) -> str:
     return lines[0].where if lines else ""
 
 
+_EMBEDS = re.compile(r"embedding|compute_grad_weight", re.I)
+SPARSE = (
+    "sparse=True for large nn.Embedding tables, with SparseAdam for them: the update then goes "
+    "over the rows of a batch only; else "
+)
+
+
+def _advice(analysis: Analysis, cause: _Named) -> str:
+    """What to try; of an optimizer that updates embeddings these first."""
+    names = analysis.kernel_names
+    embeds = any(_EMBEDS.search(names[n].name) for n in analysis.kernel_sums if n in names)
+    return SPARSE + cause.advice if embeds and cause.key == "optimizer" else cause.advice
+
+
 def _counted(cause: _Named, label: str) -> tuple[str, ...]:
     """Where the times of a step have these kernels, if that is another word."""
     return () if label in cause.word else (f"Among the times of a step they are under {label}",)
@@ -206,6 +220,8 @@ def _counted(cause: _Named, label: str) -> tuple[str, ...]:
 
 def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
     place = _place(analysis, cause)
+    if not place and cause.key.endswith("optimizer"):
+        return ("At optimizer.step(), whose line was not recorded",)
     return (f"It is called at {place}",) if place else ()
 
 
@@ -477,8 +493,10 @@ def given_to_each_call(analysis: Analysis) -> Iterator[Finding]:
     tree, steps = analysis.tree, analysis.all_steps
     if tree is None or not steps or library(analysis) != "jax":
         return
-    copied = analysis.run.memory_operations.values()
-    given_bytes = sum(row.size.total for row in copied if "Host-to-Device" in row.operation)
+    rows = analysis.run.memory_operations.values()
+    copied = [row for row in rows if "Host-to-Device" in row.operation]
+    given_bytes = sum(row.size.total for row in copied)
+    largest_bytes = max((row.size.maximum or 0 for row in copied), default=0)
     share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in OF_COPYING))
     waits = share - tree.share(tree.leaves.get(Leaf.HOST, 0))
     copies = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in OF_COPYING[2:]))
@@ -502,7 +520,15 @@ def given_to_each_call(analysis: Analysis) -> Iterator[Finding]:
         step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=share,
         gains=gain_of(0.9 * share, tree.share(tree.idle_ns) + copies),
-        evidence=(f"The program waits at {lines[0].where}",) if lines else (),
+        evidence=(
+            *(f"They are given to a call at {line.where}" for line in lines),
+            f"The largest of them has {size(largest_bytes)}",
+            ", ".join(
+                f"{LEAVES[leaf].label} {100 * tree.share(tree.leaves.get(leaf, 0)):.0f} %"
+                for leaf in OF_COPYING
+                if tree.leaves.get(leaf)
+            ).removeprefix("idle "),
+        ),
         place=lines[0].where if lines else "",
         covers=tuple(LEAVES[leaf].key for leaf in OF_COPYING),
         leads=True,

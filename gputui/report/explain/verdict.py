@@ -191,7 +191,12 @@ def _waits_first(findings: list[Finding]) -> list[Finding]:
     wait, launch = places.get(LEAVES[Leaf.SYNC].key), places.get(LEAVES[Leaf.LAUNCH].key)
     if wait is None or launch is None or wait < launch:
         return findings
-    return [*findings[:launch], findings[wait], *findings[launch:wait], *findings[wait + 1 :]]
+    behind = findings[launch]
+    behind = msgspec.structs.replace(
+        behind, sentence=f"{behind.sentence} Part of it follows from the waits."
+    )
+    between = findings[launch + 1 : wait]
+    return [*findings[:launch], findings[wait], behind, *between, *findings[wait + 1 :]]
 
 
 def _late_finding(tree: TimeTree, late: Lateness) -> Finding:

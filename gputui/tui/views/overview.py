@@ -547,7 +547,10 @@ class OverviewView(View):
         if sure:
             layout.add(paragraph(f" {word}  ", sure, width, "dim"))
         if read.meaning:
-            layout.add([clip(((f" {read.meaning}", "dim"),), width)])
+            is_high = height >= _HIGH
+            rows = wrap(read.meaning, width, "dim", " ") if is_high else [
+                clip(((f" {read.meaning}", "dim"),), width)]  # fmt: skip
+            layout.add(rows)
 
     def _in_phases(self, read: Read, width: int) -> list[Row]:
         """Without GPU work the answer is in phases: which takes most of the program's step."""

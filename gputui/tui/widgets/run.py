@@ -63,11 +63,9 @@ def verdict_rows(
     """The answer: all of it, however low the screen: what stands below gives way. What was seen of
     where it is takes `most_seen` rows at most; `inside` is said where no line is known."""
     best = found.findings[0] if found.findings else None
-    seen, headline = _seen(best, width, most_seen) if best is not None else [], found.headline
-    if best is not None and seen and re.split(r"[ ,]", best.place)[0] in "".join(best.evidence):
-        headline = headline.removesuffix(best.placed).rstrip()  # which the evidence says better
-    if inside:
-        seen += paragraph(" Where ", inside, width)
+    seen, headline = _seen(best, width, most_seen, inside), found.headline
+    if best is not None and best.place:
+        headline = headline.removesuffix(best.placed).rstrip()  # which stands below
     badge = "verdict" if found.findings else "verdict-good"
     word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
@@ -80,19 +78,36 @@ def verdict_rows(
         rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
     if best is not None:
         rows += seen
-        rows += paragraph(" Try   ", f"{best.advice}. {best.gain_text}".rstrip(), width)
+        rows += paragraph(" Try   ", f"{best.advice}.", width)
+        rows += paragraph(" Gain  ", best.gain_text, width) if best.gain_text else []
+    elif found.tree is not None and found.tree.has_steps:
+        idle = found.tree.share(found.tree.idle_ns)
+        most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
+        rows += paragraph(" Gain  ", f"{most}; else only with less work for the GPU: 5.", width)
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
 
 
-def _seen(finding: Finding, width: int, most: int) -> list[Row]:
-    """As many sentences of what was seen of it as there is room for, the first ones first."""
-    for shown in range(len(finding.evidence), 0, -1):
-        rows = paragraph(" Seen  ", " ".join(f"{one}." for one in finding.evidence[:shown]), width)
-        if len(rows) <= most:
-            return rows
-    return []
+def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[Row]:
+    """Where it is, in full; then as many sentences of what else was seen of it as there is room
+    for, the first ones first."""
+    if finding is None:
+        return []
+    places = [one for one in finding.evidence if _IS_PLACE.search(one)]
+    others = [one for one in finding.evidence if one not in places]
+    if finding.place and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
+        places = [finding.placed.rstrip("."), *places]
+    where = " ".join([*(f"{one}." for one in places), inside]).strip()
+    rows = paragraph(" Where ", where, width) if where else []
+    for shown in range(len(others), 0, -1):
+        more = paragraph(" Seen  ", " ".join(f"{one}." for one in others[:shown]), width)
+        if len(rows) + len(more) <= max(most, len(rows) + bool(most)):
+            return rows + more
+    return rows
+
+
+_IS_PLACE = re.compile(r"\.py\b|not recorded")
 
 
 def longest_inside(
@@ -170,8 +185,13 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         for part, (ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
     )
     text = f"{count(tree.steps)} steady steps"
-    if intervals:
+    if intervals and (is_sure or not tree.slow_program_steps):
         text += f": {' of '.join(intervals)} each (95 %)"
+    elif intervals:
+        slow_ns = tree.slow_ns / max(1, tree.slow_steps)
+        slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
+        usual = duration(tree.step_ns.median)
+        text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to know how often"
     return ("Sure" if is_sure else "Unsure"), "; ".join([text, *other_means(tree)])
 
 
