@@ -184,6 +184,8 @@ class Measured:
             why = why or f"{len(self.pairs)} of the {FEWEST} pairs that a proof takes"
         elif verdict == "unclear" and self.doubt and not self.on_runs:
             why = f"in most blocks, but {self.doubt}: runs of its own must tell"
+        elif verdict == "gain" and self.gain:
+            why = why or "; ".join(filter(None, (self.gain.bounded, self.note)))
         finding, forecast = self.candidate.finding, self.candidate.forecast
         trial = Trial(
             cure=self.candidate.name,

@@ -79,6 +79,12 @@ class Pair(NamedTuple):
         """How many times faster a step is with it."""
         return self.off.step_ns / self.on.step_ns
 
+    @property
+    def without_settling(self) -> Pair:
+        """Its blocks alone."""
+        alone = (msgspec.structs.replace(each, settled_ns=0, settled_steps=0) for each in self)
+        return Pair(*alone)
+
     def saved_ns(self, least: float) -> float:
         """What a step takes less with it, of all the time since each switch, beyond a gain of
         `least`."""
@@ -128,11 +134,15 @@ class Steps:
     is_fork: bool = False
     switched: str = ""
     """The cure that was switched on last."""
+    calls_a_step: int = 0
+    """What `losses_a_step` is where some blocks are left out; 0 for none."""
 
     @property
     def losses_a_step(self) -> int:
         """How often `backward` was called in each step: gradients of several batches may be added
         up."""
+        if self.calls_a_step:
+            return self.calls_a_step
         steps = sum(
             block.steps + following.settled_steps for block, following in pairwise(self.blocks)
         )
@@ -305,6 +315,8 @@ class RunPlan(NamedTuple):
     constant: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
     """Others, of which the program is only asked whether they would change anything."""
+    later: tuple[str, ...] = ()
+    """Of the switched ones those that are tried once the others need no more pairs."""
     seed: int = 0
     block_s: float = 0.25
     warm_s: float = 2.0
@@ -316,6 +328,7 @@ class RunPlan(NamedTuple):
                 "cures": self.switched,
                 "held": self.held,
                 "asked": self.asked,
+                "later": self.later,
                 "seed": self.seed,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,
@@ -378,7 +391,8 @@ class ProgramResult(NamedTuple):
             return None
         off = [block for block in self.steps.blocks if not block.on]
         losses = self.steps.losses[: self.steps.first]
-        alone = replace(self.steps, blocks=off, losses=losses)
+        calls = self.steps.losses_a_step
+        alone = replace(self.steps, blocks=off, losses=losses, calls_a_step=calls)
         return self._replace(steps=alone, lines=()) if len(off) >= least else None
 
 
@@ -515,7 +529,9 @@ def is_measured(run: RunInFolder, least_s: float) -> str:
     if steps is None:
         return ""
     timed_s = sum(block.ns for block in steps.blocks) / 1e9
-    if len(steps.blocks) < MEASURED_BLOCKS or timed_s < least_s:
+    # Blocks that reach from pause to pause may take seconds each.
+    enough = GROUPS if timed_s > WITH_PAUSES_S else MEASURED_BLOCKS
+    if len(steps.blocks) < enough or timed_s < least_s:
         return steps.over
     if timed_s < WITH_PAUSES_S and _spread(steps.blocks) > NOT_STEADY:
         return steps.over

@@ -28,9 +28,11 @@ from gputui.trial.proof import (
     LEAST_GAIN,
     LOOKS,
     Alternation,
+    Sameness,
     gain_of_pairs,
     gain_of_runs,
     is_decided,
+    sameness_by_scatter,
     sameness_of,
     sameness_within_a_run,
     show_nothing,
@@ -161,6 +163,7 @@ class Trials:
                 (switched if is_forecast else switched_too).append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
+        lead = self._lead(self._measured)
         phases: list[tuple[float, list[Measured], Callable[[list[Measured]], None]]] = [
             (9.0, switched, self._switch),
             (9.0, constant, self._run_each),
@@ -169,6 +172,13 @@ class Trials:
             (1.0, switched_too, self._switch),
             (1.0, constant_too, self._run_each),
         ]
+        if any(each.has_pauses for each in lead):
+            # Blocks reach from pause to pause, and a proof takes 11 pairs of them: cures that
+            # answer something else wait for runs of those that answer this.
+            phases[0:0] = [
+                (9.0, self._lead([*constant, *constant_too]), self._run_each),
+                (4.0, self._lead(ablations), self._ablate),
+            ]
         phases = [phase for phase in phases if phase[1]]
         for _ in range(ROUNDS):
             for number, (weight, group, make) in enumerate(phases):
@@ -193,6 +203,14 @@ class Trials:
                 if each.why == NO_TIME:
                     each.why = ""
         return self._outcome()
+
+    def _lead(self, group: Sequence[Measured]) -> list[Measured]:
+        """Those that answer what the program is slow for first of all."""
+        first = next((each.cause for each in self._request.diagnosis.findings), None)
+        return [
+            each for each in group
+            if each.candidate.finding is not None and each.candidate.finding.cause == first
+        ]  # fmt: skip
 
     def _judge(self) -> None:
         """The gains so far, corrected for as many cures as were measured."""
@@ -237,13 +255,20 @@ class Trials:
                 break
             names = tuple(each.candidate.name for each in open_ones)
             seed = self._request.seed + attempt
-            plan = RunPlan(names, held=held, asked=self._asked(), seed=seed)
+            lead = self._lead(open_ones)
+            later = tuple(
+                each.candidate.name for each in open_ones
+                if not each.candidate.forecast and each not in lead
+            )  # fmt: skip
+            plan = RunPlan(names, held=held, asked=self._asked(), later=later, seed=seed)
             before = {each.candidate.name: list(each.pairs) for each in open_ones}
             others = sum(bool(each.on_ns) and each not in open_ones for each in self._measured)
             self._request.tell(f"in one run: {_listed(names)}")
+            waiting = [each for each in self._lead(self._measured) if self._waits(each)]
             alternation = Alternation(
-                before, left_s, others, self._input_share, self._request.pass_on
-            )
+                before, left_s, others, self._input_share, self._request.pass_on,
+                later if waiting else (),
+            )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._take(open_ones, before, result)
             seconds = result.seconds
@@ -256,12 +281,18 @@ class Trials:
             if not any(each.gain is not None and each.gain.is_claimed for each in open_ones):
                 self._between = result.without_cures(LOOKS[0])
             if all(name in result.not_applied for name in names) and not held:
+                self._between = None
                 self._keep_plain(result)  # nothing was switched in it
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
+
+    def _waits(self, each: Measured) -> bool:
+        """Whether it promises something, and has not been tried."""
+        is_open = not each.why and not each.pairs and not each.on_runs
+        return is_open and each.candidate.forecast is not None
 
     def _cannot_time(self, result: ProgramResult) -> bool:
         """Of a run without a timed step: whether another one would be as bad, and says why."""
@@ -439,9 +470,21 @@ class Trials:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
             each.note = result.notes.get(name, each.note)
             if self._references and cure.result != BOUND:
-                reference = self._references[0]
-                alike = min(reference.losses_before, result.losses_before) if held else 0
-                each.same = sameness_of(reference, result, cure.result, alike)
+                each.same = self._compared(result, cure.result, is_held=bool(held))
+
+    def _compared(self, result: ProgramResult, result_class: str, *, is_held: bool) -> Sameness:
+        """What a run with a cure computes, beside one as it is: where it is something else, within
+        what two runs as they are differ by, for which another is made if there is time."""
+        reference = self._references[0]
+        alike = min(reference.losses_before, result.losses_before) if is_held else 0
+        same = sameness_of(reference, result, result_class, alike)
+        if same.kind != "other":
+            return same
+        if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():
+            self._plain_run()
+        for again in self._references[1:]:
+            same = sameness_by_scatter(self._references[0], again, result) or same
+        return same
 
     def _plain_steps(self, each: Measured) -> list[RunStep]:
         """A step of each run of the program as it is, to compare with those of a cure."""

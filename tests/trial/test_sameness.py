@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.collect.child import ChildEnding
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
-from gputui.trial.proof import printed_values
+from gputui.trial.proof import printed_values, sameness_by_scatter
 from gputui.trial.proof import sameness_of_outputs as of_outputs
 from gputui.trial.proof import sameness_of_prints as of_prints
 from gputui.trial.proof import sameness_of_runs as of_runs
 from gputui.trial.proof import sameness_within_a_run as within_a_run
-from gputui.trial.runs import Block, Steps
+from gputui.trial.runs import Block, ProgramResult, Steps
 
 FALLING = [2.0 * 0.99**n for n in range(100)]
 
@@ -117,3 +118,21 @@ def test_gradients_of_several_batches_are_one_step() -> None:
     assert (alone.losses_a_step, alone.losses_by_step) == (1, losses)
     lost = Steps(0, blocks=blocks, losses=[None, *losses[1:]])
     assert lost.losses_by_step[:2] == [None, pytest.approx(FALLING[1])]
+
+
+def _run(*factors: float) -> ProgramResult:
+    """Whose losses differ by so much more in each hundredth step."""
+    losses: list[float | None] = [
+        value * (1 + factor * n / 100) for factor in factors for n, value in enumerate(FALLING)
+    ]
+    ended = ChildEnding(0, None, "")
+    return ProgramResult(Steps(0, losses=losses), frozenset(), {}, {}, ended, "", 1.0, None, ())
+
+
+def test_a_program_that_adds_up_in_another_order_each_time_is_its_own_measure() -> None:
+    same = sameness_by_scatter(_run(0), _run(3e-3), _run(-4e-3))
+    assert same is not None
+    assert (same.kind, same.text) == ("rounding", "differs by 0.2 %, runs as it is by 0.15 %")
+    assert sameness_by_scatter(_run(0), _run(3e-3), _run(-2e-2)) is None
+    assert sameness_by_scatter(_run(0), _run(0), _run(4e-3)) is None
+    assert sameness_by_scatter(_run(0), _run(0.3), _run(0.3)) is None

@@ -200,6 +200,41 @@ def test_while_steps_wait_for_input_pairs_prove_nothing() -> None:
     assert (alone.doubt, captured.doubt, timed.doubt) == ("", WAITS, WAITS)
 
 
+def _settled(pair: Pair, off_ns: float, on_ns: float) -> Pair:
+    """After two steps without the cure, and two with it, that took so long."""
+    replace = structs.replace
+    off, on = (
+        replace(each, settled_ns=round(ns), settled_steps=2)
+        for each, ns in zip(pair, (off_ns, on_ns), strict=True)
+    )
+    return Pair(off, on)
+
+
+def test_what_pauses_with_a_cure_could_be_due_to_it_bounds_its_gain() -> None:
+    """Three times as fast, but of 56 s with it a pause takes 25; or all that is gained."""
+    pairs = [_settled(pair, 6e9, 2e9) for pair in _pairs([3.0 + n / 100 for n in range(11)])]
+    steady, loading, paused, waiting = (
+        gain_of_pairs(each, 1)
+        for each in (
+            pairs,
+            # Kernels are loaded.
+            [_settled(pairs[0], 6e9, 99e9), *pairs[1:]],
+            [*pairs[:-1], _settled(pairs[-1], 6e9, 27e9)],
+            [_settled(pair, 6e9, (8 + n % 2) * 1e9) for n, pair in enumerate(pairs)],
+        )
+    )
+    assert steady is not None
+    assert loading is not None
+    assert paused is not None
+    assert waiting is not None
+    assert (steady.is_claimed, loading.is_claimed) == (True, True)
+    assert steady.low == loading.low > 3.0
+    assert (paused.is_claimed, paused.middle) == (True, steady.middle)
+    assert paused.low == pytest.approx(3.05 * 31 / 56, rel=0.001)
+    assert not waiting.is_claimed
+    assert waiting.doubt
+
+
 def _runs(*times: float) -> list[RunStep]:
     return [RunStep(ns) for ns in times]
 

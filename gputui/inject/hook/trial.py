@@ -61,6 +61,8 @@ OVER_PAUSES, MOST_BLOCK_S = 4.0, 6.0
 """A block of whole stretches from pause to pause is about so many times as long as others, and so
 long at most: blocks of one stretch of eight steps had ratios within 2 %, those of two steps 30, 1
 and 1/30."""
+ALONE_PAIRS = 20
+"""Pairs of each that is not for later at most, before all are switched in turn."""
 MOST_SWITCH_NS = 250_000_000
 """A switch that takes longer is not waited for where nothing is switched."""
 WARM_ENDS = 4
@@ -73,13 +75,15 @@ AHEAD = 4
 class Plan:
     """What is tried, from JSON: cures that are switched (none: blocks are only timed), those that
     are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
-    last at least. Of those `asked` it is said whether they would change anything here."""
+    last at least. Of those `asked` it is said whether they would change anything here; those that
+    are tried `later` are switched once the others need no more pairs."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
         self.cures = [str(name) for name in words.get("cures", ())]
         self.held = [str(name) for name in words.get("held", ())]
         self.asked = [str(name) for name in words.get("asked", ())]
+        self.later = frozenset(map(str, words.get("later", ())))
         self.seed = int(words.get("seed", 0))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
@@ -518,16 +522,18 @@ class TrialInProgram:
         where there are pauses, each pair begins anywhere between two of them: or blocks without it
         might have the pauses that those with it have not."""
         settles = max(1, steps // 2)
-        active = [cure for cure in self._plan.cures if cure not in self._failed]
-        if not active:
+        every = [cure for cure in self._plan.cures if cure not in self._failed]
+        if not every:
             yield _Block(None, "", False, settles)
             number = 0
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
+        first = [cure for cure in every if cure not in self._plan.later]
         pair = 0
-        while active and pair < self._plan.most_pairs:
-            turn = list(active)
+        while every and pair < self._plan.most_pairs:
+            are_alone = pair < len(first) * ALONE_PAIRS
+            turn = [cure for cure in every if are_alone and cure in first] or list(every)
             self._random.shuffle(turn)
             for cure in turn:
                 order = [False, True]
@@ -539,7 +545,7 @@ class TrialInProgram:
                     yield _Block(pair, cure, wanted, steps)
                 pair += 1
             still = self._active(pair)
-            active = [cure for cure in active if cure in still]
+            every = [cure for cure in every if cure in still]
         yield _Block(None, "", False, 1)
 
     def _switches(self, name: str) -> bool:
