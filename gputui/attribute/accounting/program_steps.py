@@ -261,6 +261,21 @@ def _fills(its: Int64s, turns: Int64s) -> bool:
     return bool(np.median(held / np.diff(turns)[several]) >= FILLED)
 
 
+def _token_loop(
+    loop: Site, moments: dict[Site, Int64s], depths: dict[Site, int], called: list[Int64s]
+) -> Site | None:
+    """The loop over the tokens of a text inside another one, where each calls several layers of a
+    model that is itself not called; None where there is none."""
+    for site, depth in depths.items():
+        if (
+            depth == depths[loop] + 1
+            and _held(moments[loop], moments[site], LOOP_TURNS) > EPOCH
+            and any(_held(moments[site], calls, SETTLED_MARKS) > 1 for calls in called)
+        ):
+            return site
+    return None
+
+
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
     """Whether another site marks the same steps, so that there is no reason to change."""
     counts = len(moments[chosen]), len(moments[other])
@@ -552,6 +567,8 @@ class ProgramSteps:
                     or (not is_one_each and depths[turn] < depths[loop])
                 ):
                     return turn
+            if (token := _token_loop(loop, moments, depths, called)) is not None:
+                return token
         rank = min(_RANKS[source] for source in best)
         first = {source: site for source, site in best.items() if _RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:

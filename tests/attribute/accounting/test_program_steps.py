@@ -383,17 +383,19 @@ def test_the_batches_of_an_epoch_are_its_steps_and_the_updates_after_a_rollout_a
     assert abs(mean_ns - expected_ms * MS) < 0.05 * expected_ms * MS
 
 
-@pytest.mark.parametrize("source", ["jax", "module"])
+@pytest.mark.parametrize(("source", "calls"), [("jax", 1), ("module", 1), ("module", 12)])
 @pytest.mark.parametrize(("updates", "expected"), [(100, "run.py:8"), (24, "run.py:7")])
 def test_the_updates_of_an_epoch_of_a_jitted_function_are_steps_and_its_layers_are_none(
-    source, updates, expected
+    source, calls, updates, expected
 ):
-    """So are the tokens of a text, and what a sampler does is not."""
+    """So are the tokens of a text, also of a model that is called layer by layer, and what a
+    sampler does is not."""
     program, steps = Program(), []
     called = STEP_SOURCES.index(source) + 1
     for n in range(updates * 12):
         at = n * 2 * MS
-        records = [_mark(program, n + 1, at + 1_000, called, "step"),
+        records = [*(_mark(program, calls * n + k + 1, at + 1_000 * k + 1_000, called, "step")
+                     for k in range(calls)),
                    *_launches(program, at + 2_000, 30),
                    _turn(program, n + 1, at + 2 * MS - 2_000, "run.py:8", 1)]  # fmt: skip
         if n % updates == updates - 1:
