@@ -17,6 +17,7 @@ from gputui.model.events import (
     OpenRange,
     ProcessDetached,
 )
+from gputui.report.machine_now import throttled_in
 from gputui.report.tables import is_memory_metric, metric_text, run_tables
 from gputui.report.tables.memory import (
     Held,
@@ -29,7 +30,6 @@ from gputui.report.tables.memory import (
     transfers,
 )
 from gputui.state import Run, Session
-from gputui.tui.widgets.gpu_figures import throttled_in
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import folded
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 
+from gputui.report.machine_now import out_of_line
 from gputui.report.tables.processes import (
     ProcessRow,
     filter_rows,
@@ -25,7 +26,6 @@ from gputui.tui.widgets.gpu_charts import (
     host_items,
     link_rows,
 )
-from gputui.tui.widgets.gpu_figures import out_of_line
 from gputui.tui.widgets.processes import ProcessListView, known_rows, process_columns, told_rows
 from gputui.tui.widgets.run import alert_rows, has_alert, scope_rows
 from gputui.tui.widgets.table import Move, table_rows

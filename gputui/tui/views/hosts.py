@@ -12,13 +12,7 @@ from math import ceil
 import msgspec
 
 from gputui.model.units import MISSING, duration, percent, size, watts
-from gputui.report.schema import Column
-from gputui.report.tables.processes import ProcessRow, filter_rows, process_rows
-from gputui.state import Gpu
-from gputui.state.session import Host, Hosts
-from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, percent_range, wrap
-from gputui.tui.widgets.gpu_figures import (
+from gputui.report.machine_now import (
     busy,
     health,
     memory_role,
@@ -28,6 +22,12 @@ from gputui.tui.widgets.gpu_figures import (
     throttling,
     trouble,
 )
+from gputui.report.schema import Column
+from gputui.report.tables.processes import ProcessRow, filter_rows, process_rows
+from gputui.state import Gpu
+from gputui.state.session import Host, Hosts
+from gputui.tui.model import Model
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, percent_range, wrap
 from gputui.tui.widgets.processes import ProcessListView, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
 from gputui.tui.widgets.view import Details, Lead, Place

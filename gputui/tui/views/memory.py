@@ -11,6 +11,7 @@ import msgspec
 
 from gputui.model.events import GpuSample
 from gputui.model.units import count, percent, size
+from gputui.report.machine_now import memory_fraction, memory_role
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import AnyTable, Column
 from gputui.report.statistics import TableRow
@@ -51,7 +52,6 @@ from gputui.tui.widgets.gpu_charts import (
     host_charts,
     host_items,
 )
-from gputui.tui.widgets.gpu_figures import memory_fraction, memory_role
 from gputui.tui.widgets.run import scope_rows, why_empty
 from gputui.tui.widgets.table import Move, column, declared, details_of, moved
 from gputui.tui.widgets.tree import process_columns as whose_columns

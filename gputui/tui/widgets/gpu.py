@@ -11,10 +11,32 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from gputui.model.events import GpuSample
-from gputui.model.metrics import GROUPS, Group, Metric
-from gputui.model.units import MISSING, celsius, duration, joules, percent, quantity, size, watts
-from gputui.report.machine_now import mig_instances
+from gputui.model.events import GpuSample, GpuStatus
+from gputui.model.metrics import GROUPS, Group, Metric, metrics_of
+from gputui.model.units import (
+    MISSING,
+    celsius,
+    duration,
+    joules,
+    percent,
+    quantity,
+    rate,
+    size,
+    times_by_reason,
+    watt_hours,
+    watts,
+)
+from gputui.report.machine_now import (
+    busy,
+    health,
+    memory_role,
+    memory_text,
+    mig_instances,
+    temperature,
+    throttled_in,
+    throttling,
+    trouble,
+)
 from gputui.report.schema import Column
 from gputui.report.tables.energy import RunEnergy, used_span
 from gputui.state import Gpu, Run, gpu_metrics
@@ -22,18 +44,6 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, flow, heading, wrap
 from gputui.tui.widgets.chart import Chart, Look, TimeAxis, spark
 from gputui.tui.widgets.gpu_charts import chart_grid, charts, host_charts, time_axis
-from gputui.tui.widgets.gpu_figures import (
-    busy,
-    clock,
-    figures,
-    health,
-    memory_role,
-    memory_text,
-    temperature,
-    throttled_in,
-    throttling,
-    trouble,
-)
 from gputui.tui.widgets.run import MARK, has_alert
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import column, table_rows
@@ -377,3 +387,76 @@ def host_panel(model: Model, height: int, width: int) -> Panel:
     facts = session.header.host if session.header is not None else None
     name, note = (facts.hostname, f"{facts.cpu_count} CPUs") if facts is not None else ("", "")
     return Panel(f"Host  {name}", rows, note, view="devices")
+
+
+# The figures on a card.
+
+
+def figures(gpu: Gpu, run: Run | None = None) -> list[Row]:
+    """The figures beside the charts, the most telling first; what is not there is left out."""
+    sample, facts, status = gpu.sample, gpu.facts, gpu.status
+    if sample is None:
+        return [(("no reading yet", "dim"),)]
+    result: list[Row] = []
+
+    def add(label: str, value: str, role: str = "value") -> None:
+        if value != MISSING:
+            result.append(((f"{label} ", "label"), (value, role)))
+
+    for label, text, role in health(gpu):
+        add(label, text, role)
+    state, state_role = throttling(gpu)
+    add("throttling", state, state_role)
+    add("throttled in the run", ", ".join(throttled_in(run, facts.index)) or MISSING, "warn")
+    add("temperature", *temperature(gpu))
+    if sample.sm_active_percent is not None:
+        add("utilization", percent(sample.utilization_percent))
+    add("SM clock", clock(sample.sm_clock_mhz, facts.max_sm_clock_mhz))
+    add("PCIe", _both(sample.pcie_rx_bytes_per_s, sample.pcie_tx_bytes_per_s))
+    add("NVLink", _both(sample.nvlink_rx_bytes_per_s, sample.nvlink_tx_bytes_per_s))
+    if gpu.unavailable:
+        result.append(((f"{len(gpu.unavailable)} figures n/a: Enter says why", "dim"),))
+    add("memory clock", clock(sample.memory_clock_mhz, facts.max_memory_clock_mhz))
+    add("reserved", size(sample.memory_reserved_bytes))
+    add("state", MISSING if sample.performance_state is None else f"P{sample.performance_state}")
+    add("memory temperature", celsius(sample.memory_temperature_celsius))
+    if status is not None and status.throttle_seconds and any(status.throttle_seconds.values()):
+        text = times_by_reason(status.throttle_seconds)
+        add("throttled so far", text, "warn" if state_role == "hot" else "value")
+    add("links", _links(status))
+    if status is not None and status.energy_joules is not None:
+        add("energy", watt_hours(status.energy_joules))
+    add("fan", percent(status.fan_percent if status else None))
+    for field, metric in metrics_of(GpuSample).items():
+        if metric.card and (value := getattr(sample, field)):
+            add(metric.card, metric.unit.show(value))
+    return result
+
+
+def _links(status: GpuStatus | None) -> str:
+    if status is None or status.pcie_link_generation is None or status.pcie_link_width is None:
+        return MISSING
+    nvlinks = f", {status.nvlink_active_count} NVLinks" if status.nvlink_active_count else ""
+    return f"PCIe {status.pcie_link_generation} ×{status.pcie_link_width}{nvlinks}"
+
+
+def clock(value: int | None, maximum: int | None) -> str:
+    """ "1410 of 1980 MHz"."""
+    if value is None:
+        return MISSING
+    return f"{value} of {maximum} MHz" if maximum else f"{value} MHz"
+
+
+def _both(received: float | None, sent: float | None) -> str:
+    if received is None and sent is None:
+        return MISSING
+    # An idle link's kB/s only flicker: they are not shown.
+    return f"in {_link_rate(received)} out {_link_rate(sent)}"
+
+
+def _link_rate(bytes_per_s: float | None) -> str:
+    """An idle link carries what asks for the readings, tens to hundreds of kB/s that change at each
+    tick and say nothing."""
+    if bytes_per_s is not None and 0 < bytes_per_s < 1e6:
+        return "<1 MB/s"
+    return rate(bytes_per_s)
