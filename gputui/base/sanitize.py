@@ -139,6 +139,23 @@ def cut_to_width(text: str, width: int) -> str:
     return start + "…"
 
 
+def cut_middle(text: str, width: int) -> str:
+    """`text` in at most `width` columns: its head and its tail, where that can be at underscores
+    or `::`."""
+    if cell_width(text) <= width:
+        return text
+    if width < 8:
+        return cut_to_width(text, width) if width > 0 else ""
+    tail_room = (width - 1) // 2
+    tail = text[-tail_room:]
+    while cell_width(tail) > tail_room:
+        tail = tail[1:]
+    underscore = tail.find("_")
+    tail = tail[underscore if 0 <= underscore <= tail_room // 2 else 0 :]
+    head = cut_to_width(text, width - cell_width(tail)).rstrip("…").rstrip()
+    return f"{head}…{tail.lstrip('…')}"
+
+
 def _character_width(character: str) -> int:
     if unicodedata.combining(character):
         return 0

@@ -1,12 +1,17 @@
 """The category of a kernel by its name, ignoring case: by the user's rules first, then by those for
 engines, then by those for the words of common operators. Also the kinds of collectives, by the
-names of ranges and kernels."""
+names of ranges and kernels, and what a kernel is called in little room."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Sequence
+from os.path import commonprefix
+
+from gputui.base.sanitize import cell_width, cut_middle
+from gputui.model.naming import short_name
 
 # Rules on names of kernels that no engine's rules match: by the words of common operators.
 
@@ -477,3 +482,85 @@ def bus_factor(kind: str, ranks: int) -> float:
     if kind in OF_SHARES:
         return (ranks - 1) / ranks
     return 1.0
+
+
+# Names of kernels in little room: cut in the middle, and no two alike.
+
+_PARTS = re.compile(r"[A-Za-z_]\w*|\d+")
+_PLAIN = frozenset(
+    ("void", "at", "native", "anonymous", "namespace", "const", "int", "unsigned", "long", "char",
+     "bool", "std", "detail", "c10", "cub", "thrust", "cutlass", "Params", "operator", "array")
+)  # fmt: skip
+_MOST_PARTS = 3
+_WRAPPERS = re.compile(
+    r"^CUDAFunctor_|_(kernel|impl|cuda|nocast)\b|(_kernel)?(_impl|_cuda)*$|Functor$"
+)
+"""What PyTorch puts around the name of an operation: the middle of `direct_copy_kernel_cuda`
+remains where the whole would be cut."""
+
+_SAYS_NOTHING = re.compile(
+    r"TensorIterator|lambda|gpu_kernel_impl|[AB]?UnaryFunctor|BinaryFunctor|LoadWithCast"
+    r"|StoreWithCast|TrivialOffsetCalculator|ScalarType|func_wrapper_t"
+)
+"""Words that tell two kernels apart without saying what either does: where there are others they
+are not shown."""
+
+
+def cut_apart(texts: Sequence[str], width: int) -> list[str]:
+    """Texts cut in the middle to `width` cells; those that would then read alike keep the part in
+    which they differ."""
+    cut = [cut_middle(text, width) for text in texts]
+    alike: dict[str, set[str]] = {}
+    for text, shown in zip(texts, cut, strict=True):
+        alike.setdefault(shown, set()).add(text)
+    for number, (text, shown) in enumerate(zip(texts, cut, strict=True)):
+        if len(alike[shown]) > 1 and width >= _LEAST_APART:
+            same, head = len(commonprefix([*alike[shown]])), width // 3
+            rest = text[max(head, same - 2) :]
+            cut[number] = f"{text[:head]}…{cut_middle(rest, width - head - 1)}"
+    return cut
+
+
+_LEAST_APART = 12
+
+
+def short_names(names: Sequence[str], width: int) -> list[str]:
+    """Kernels' own names; those that share one get the words of their full names that tell them
+    apart, and what still reads alike gets a number."""
+    shorts = [short_name(name) for name in names]
+    groups: dict[str, list[str]] = {}
+    for name, short in zip(names, shorts, strict=True):
+        groups.setdefault(short, []).append(name)
+    occurs = {
+        short: Counter(part for name in group for part in dict.fromkeys(_PARTS.findall(name)))
+        for short, group in groups.items()
+        if len(group) > 1
+    }
+    named: list[str] = []
+    for name, short in zip(names, shorts, strict=True):
+        if short not in occurs:
+            named.append(cut_middle(short, width))
+            continue
+        many, seen_in = len(groups[short]), occurs[short]
+        own = [part for part in dict.fromkeys(_PARTS.findall(name)) if part not in _PLAIN]
+        apart = sorted(
+            (part for part in own if seen_in[part] < many),
+            key=lambda part: (part.isdecimal(), seen_in[part]),
+        )
+        apart = [part for part in apart if not _SAYS_NOTHING.match(part)] or apart
+        words = [*dict.fromkeys(_WRAPPERS.sub("", part) or part for part in apart)][:_MOST_PARTS]
+        room = max(10, width * 2 // 3)
+        while len(words) > 1 and cell_width(" ".join(words)) + 3 > room:
+            words.pop()
+        label = cut_middle(f" ‹{' '.join(words)}›" if words else "", room)
+        named.append(cut_middle(short, max(8, width - cell_width(label))) + label)
+    seen: Counter[str] = Counter()
+    repeated = Counter(named)
+    result = []
+    for text in named:
+        if repeated[text] > 1:  # numbered as cut: what is cut further may read like others
+            text = cut_middle(text, width - len(" #99"))
+            seen[text] += 1
+            text += f" #{seen[text]}"
+        result.append(text)
+    return result

@@ -280,8 +280,8 @@ class Model:
         run = self.session.run
         if run is None:
             return {}
+        from gputui.model.kernel_categories import short_names
         from gputui.report.statistics import kernel_rows
-        from gputui.tui.widgets.canvas import short_names
 
         def named() -> Mapping[str, str]:
             full = [row.name for row in kernel_rows(self.session, run)[:_MOST_NAMED]]

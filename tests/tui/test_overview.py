@@ -15,7 +15,9 @@ from rich.style import Style
 from textual.events import Click
 from textual.widgets import OptionList
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
+from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration
@@ -28,7 +30,7 @@ from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
-from gputui.tui.widgets.canvas import apportion, cut_middle, nice_top, row_width, short_names
+from gputui.tui.widgets.canvas import apportion, nice_top, row_width
 from gputui.tui.widgets.causes import cause_rows, hundred_bar, sums
 from gputui.tui.widgets.run import evidence, longest_inside, verdict_rows
 from gputui.tui.widgets.run_panels import distribution, step_points

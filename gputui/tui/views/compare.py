@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from gputui.base.sanitize import sanitize
+from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import OF_ONE_NAME
 from gputui.model.units import MISSING
@@ -17,7 +18,7 @@ from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.tables import metric_text
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, labelled, short_names, wrap
+from gputui.tui.widgets.canvas import Row, labelled, wrap
 from gputui.tui.widgets.recordings import recording_name
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAVES
 from gputui.model.units import count, duration, percent
 from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, bar, cut_middle, fit, heading, paragraph, wrap
+from gputui.tui.widgets.canvas import Row, Span, bar, fit, heading, paragraph, wrap
 from gputui.tui.widgets.causes import look, share_bar
 from gputui.tui.widgets.run import no_run, unaccounted
 from gputui.tui.widgets.table import Move

@@ -10,6 +10,7 @@ from typing import ClassVar
 import msgspec
 from textual.binding import Binding, BindingType
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, quantity, rate, size
 from gputui.report.phase_tree import phase_path
@@ -28,17 +29,7 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import (
-    Row,
-    bar,
-    beside,
-    clip,
-    cut_middle,
-    heading,
-    labelled,
-    row_width,
-    wrap,
-)
+from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
 from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.events import GpuSample
 from gputui.model.units import count, percent, size
 from gputui.report.machine_now import memory_fraction, memory_role
@@ -36,7 +37,6 @@ from gputui.tui.widgets.canvas import (
     Span,
     bar,
     clip,
-    cut_middle,
     flow,
     halved,
     heading,

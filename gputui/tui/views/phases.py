@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.events import StepTimeline, payload_text
 from gputui.model.leaves import LEAVES
 from gputui.model.naming import is_library_domain
@@ -21,16 +22,7 @@ from gputui.report.tables.nsys import KERNELS
 from gputui.report.tables.phases import newest_marks
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import (
-    Row,
-    clip,
-    cut_middle,
-    flow,
-    halved,
-    heading,
-    labelled,
-    wrap,
-)
+from gputui.tui.widgets.canvas import Row, clip, flow, halved, heading, labelled, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.lanes import step_rows
 from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import partial
 
+from gputui.base.sanitize import cut_middle
+from gputui.model.kernel_categories import cut_apart
 from gputui.model.leaves import CAUSES, COPIES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict, verdict
@@ -27,8 +29,6 @@ from gputui.tui.widgets.canvas import (
     Span,
     bar,
     beside,
-    cut_apart,
-    cut_middle,
     fit,
     heading,
     labelled,

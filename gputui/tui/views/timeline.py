@@ -13,7 +13,9 @@ import numpy as np
 from textual import events
 from textual.binding import Binding, BindingType
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.events import StepOperations
+from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.naming import short_name
 from gputui.model.steps import SLOW
@@ -27,7 +29,7 @@ from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
 from gputui.tui.widgets import run_panels
-from gputui.tui.widgets.canvas import Row, clip, cut_middle, fit, heading, short_names, wrap
+from gputui.tui.widgets.canvas import Row, clip, fit, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.lanes import (
     FIGURE,

@@ -8,17 +8,13 @@ Textual is not needed here: the first frame is drawn before it is loaded.
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
-from os.path import commonprefix
 
 from rich.cells import cell_len, set_cell_size
 
-from gputui.model.naming import short_name
 from gputui.model.units import MISSING, percent
 
 # Ink that equals a figure: parts of a whole, and scales that fit what is seen.
@@ -246,102 +242,3 @@ def is_narrow(text: str) -> bool:
         _narrow.clear()
     _narrow.update(unknown)
     return True
-
-
-# Names of kernels in little room: cut in the middle, and no two alike.
-
-
-_PARTS = re.compile(r"[A-Za-z_]\w*|\d+")
-_PLAIN = frozenset(
-    ("void", "at", "native", "anonymous", "namespace", "const", "int", "unsigned", "long", "char",
-     "bool", "std", "detail", "c10", "cub", "thrust", "cutlass", "Params", "operator", "array")
-)  # fmt: skip
-_MOST_PARTS = 3
-_WRAPPERS = re.compile(
-    r"^CUDAFunctor_|_(kernel|impl|cuda|nocast)\b|(_kernel)?(_impl|_cuda)*$|Functor$"
-)
-"""What PyTorch puts around the name of an operation: the middle of `direct_copy_kernel_cuda`
-remains where the whole would be cut."""
-_SAYS_NOTHING = re.compile(
-    r"TensorIterator|lambda|gpu_kernel_impl|[AB]?UnaryFunctor|BinaryFunctor|LoadWithCast"
-    r"|StoreWithCast|TrivialOffsetCalculator|ScalarType|func_wrapper_t"
-)
-"""Words that tell two kernels apart without saying what either does: where there are others they
-are not shown."""
-
-
-def cut_middle(text: str, width: int) -> str:
-    """`text` in at most `width` cells: its head and its tail, where that can be at underscores or
-    `::`."""
-    if cell_len(text) <= width:
-        return text
-    if width < 8:
-        return set_cell_size(text, width - 1).rstrip() + ELLIPSIS if width > 0 else ""
-    tail_room = (width - 1) // 2
-    tail = text[-tail_room:]
-    while cell_len(tail) > tail_room:
-        tail = tail[1:]
-    at = max(tail.find("_"), 0) if 0 <= tail.find("_") <= tail_room // 2 else 0
-    tail = tail[at:]
-    head = set_cell_size(text, width - 1 - cell_len(tail)).rstrip()
-    return head.rstrip(ELLIPSIS) + ELLIPSIS + tail.lstrip(ELLIPSIS)
-
-
-def cut_apart(texts: Sequence[str], width: int) -> list[str]:
-    """Texts cut in the middle to `width` cells; those that would then read alike keep the part in
-    which they differ."""
-    cut = [cut_middle(text, width) for text in texts]
-    alike: dict[str, set[str]] = {}
-    for text, shown in zip(texts, cut, strict=True):
-        alike.setdefault(shown, set()).add(text)
-    for number, (text, shown) in enumerate(zip(texts, cut, strict=True)):
-        if len(alike[shown]) > 1 and width >= _LEAST_APART:
-            same, head = len(commonprefix([*alike[shown]])), width // 3
-            rest = text[max(head, same - 2) :]
-            cut[number] = f"{text[:head]}{ELLIPSIS}{cut_middle(rest, width - head - 1)}"
-    return cut
-
-
-_LEAST_APART = 12
-
-
-def short_names(names: Sequence[str], width: int) -> list[str]:
-    """Kernels' own names; those that share one get the words of their full names that tell them
-    apart, and what still reads alike gets a number."""
-    shorts = [short_name(name) for name in names]
-    groups: dict[str, list[str]] = {}
-    for name, short in zip(names, shorts, strict=True):
-        groups.setdefault(short, []).append(name)
-    occurs = {
-        short: Counter(part for name in group for part in dict.fromkeys(_PARTS.findall(name)))
-        for short, group in groups.items()
-        if len(group) > 1
-    }
-    named: list[str] = []
-    for name, short in zip(names, shorts, strict=True):
-        if short not in occurs:
-            named.append(cut_middle(short, width))
-            continue
-        many, seen_in = len(groups[short]), occurs[short]
-        own = [part for part in dict.fromkeys(_PARTS.findall(name)) if part not in _PLAIN]
-        apart = sorted(
-            (part for part in own if seen_in[part] < many),
-            key=lambda part: (part.isdecimal(), seen_in[part]),
-        )
-        apart = [part for part in apart if not _SAYS_NOTHING.match(part)] or apart
-        words = [*dict.fromkeys(_WRAPPERS.sub("", part) or part for part in apart)][:_MOST_PARTS]
-        room = max(10, width * 2 // 3)
-        while len(words) > 1 and cell_len(" ".join(words)) + 3 > room:
-            words.pop()
-        label = cut_middle(f" ‹{' '.join(words)}›" if words else "", room)
-        named.append(cut_middle(short, max(8, width - cell_len(label))) + label)
-    seen: Counter[str] = Counter()
-    repeated = Counter(named)
-    result = []
-    for text in named:
-        if repeated[text] > 1:  # numbered as cut: what is cut further may read like others
-            text = cut_middle(text, width - len(" #99"))
-            seen[text] += 1
-            text += f" #{seen[text]}"
-        result.append(text)
-    return result

@@ -5,20 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
-from gputui.tui.widgets.canvas import (
-    Row,
-    Span,
-    apportion,
-    bar,
-    chosen_row,
-    clip,
-    cut_middle,
-    flow,
-    row_width,
-)
+from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
 
 
 class Look(NamedTuple):

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.events import StepLanes, StepOperations, StepTimeline
+from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import is_library_domain, short_name
 from gputui.model.units import count, duration, percent
@@ -29,17 +31,7 @@ from gputui.playback.lanes import (
 )
 from gputui.state import Run, Session, gpu_of
 from gputui.store.trace import Bools, Int64s
-from gputui.tui.widgets.canvas import (
-    Row,
-    Span,
-    bar,
-    cut_middle,
-    fit,
-    flow,
-    heading,
-    joined,
-    short_names,
-)
+from gputui.tui.widgets.canvas import Row, Span, bar, fit, flow, heading, joined
 from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.run_panels import Panel

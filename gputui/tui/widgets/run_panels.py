@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from gputui.base.sanitize import cut_middle
+from gputui.model.kernel_categories import cut_apart
 from gputui.model.leaves import Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.statistics import FINE
@@ -16,18 +18,7 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow
 from gputui.report.statistics import TableRow
 from gputui.state import Run
-from gputui.tui.widgets.canvas import (
-    ELLIPSIS,
-    Row,
-    bar,
-    beside,
-    chosen_row,
-    cut_apart,
-    cut_middle,
-    fit,
-    flow,
-    heading,
-)
+from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
 from gputui.tui.widgets.causes import cause_rows, of_scope
 from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, Column, columns_of_tree, spread, step_bars

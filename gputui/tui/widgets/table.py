@@ -16,9 +16,10 @@ from textual.geometry import Region, Spacing
 from textual.message import Message
 from textual.widgets import DataTable
 
+from gputui.model.kernel_categories import cut_apart
 from gputui.model.units import MISSING
 from gputui.report.schema import Cell, Column, Show, TableSpec, columns_that_fit
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, cut_apart, fit, row_width
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, fit, row_width
 from gputui.tui.widgets.line_view import role_style
 
 T = TypeVar("T")
