@@ -6,14 +6,23 @@ import math
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from gputui.model import units
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import command_key
-from gputui.report.common_unit import WorkUnit, are_of_other_workloads
-from gputui.report.comparable import Subject
+from gputui.report.common_unit import (
+    StepKind,
+    WorkUnit,
+    are_of_other_workloads,
+    have_other_operations,
+    step_kind,
+)
+from gputui.report.comparable import Subject, step_mean
 from gputui.report.compare import Comparison, Difference, Figure, Item
+from gputui.report.explain import Analysis, conclusion
 from gputui.report.statistics import Mean
+from gputui.report.tables.energy import run_energy
 from gputui.state import Run
 
 TIMES = 1.5
@@ -328,3 +337,61 @@ def signed_duration(ns: float) -> str:
 
 def _points(share: float) -> str:
     return f"{'−' if share < 0 else '+'}{abs(share):.1f} points"
+
+
+# Recorded runs of one command, by a few figures of each.
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """The figures by which runs of one command are compared. None where nothing is known."""
+
+    step: Mean | None = None
+    rate: float | None = None
+    """Of the first thing that the workload reports per second: tokens, if it has some."""
+    busy_percent: float | None = None
+    kind: StepKind | None = None
+    cause: str = ""
+    """The verdict's word, or the largest leaf, with its share."""
+    token_joules: float | None = None
+    """Of all its GPUs."""
+
+
+def facts_of(subject: Subject) -> RunFacts:
+    """The figures of a run; nothing is known of a recording without one."""
+    run = subject.run
+    if run is None:
+        return RunFacts()
+    analysis = Analysis(subject.session, run)
+    concluded = conclusion(analysis)
+    tree = concluded.tree if concluded is not None else None
+    rates = [name for name in run.metrics if name.endswith("_per_s") and "bytes" not in name]
+    rates.sort(key=lambda name: (name != "tokens_per_s", name))
+    value = run.metrics.get(rates[0]) if rates else None
+    energy = [gpu.token_joules for gpu in run_energy(run, analysis.tree)]
+    facts = RunFacts(
+        step_mean(subject),
+        float(value) if isinstance(value, int | float) else None,
+        token_joules=sum(filter(None, energy)) or None,
+    )
+    if concluded is not None and concluded.findings:
+        cause = concluded.findings[0].headline.lower().replace(":", "")
+        facts = replace(facts, cause=cause)
+    if tree is None:
+        return facts
+    largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
+    share = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
+    return replace(
+        facts,
+        busy_percent=100 * (1 - tree.share(tree.idle_ns)),
+        kind=step_kind(subject),
+        cause=facts.cause or share,
+    )
+
+
+def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
+    """How the step's length changed, in a few words; "" where it is not known. The commands have
+    the same words, or only options differ."""
+    if before is None or after is None or before.step is None or after.step is None:
+        return ""
+    is_other = not has_same_words and have_other_operations(before.kind, after.kind)
+    return "another step" if is_other else step_change(before.step, after.step)

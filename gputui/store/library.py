@@ -14,8 +14,10 @@ from typing import BinaryIO
 import msgspec
 
 from gputui.base import JournalError, name_taken, reason
+from gputui.base.sanitize import sanitize
 from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
-from gputui.model.units import parameter
+from gputui.model.naming import command_key
+from gputui.model.units import MISSING, parameter
 from gputui.store import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
 from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members
 
@@ -373,3 +375,106 @@ def delete(path: Path) -> int:
             raise JournalError(f"cannot remove {file}: {reason(error)}{done}") from None
         gone += 1
     return gone
+
+
+# Runs of one command: what ran, how it ended, and what the run before did not have.
+
+
+def recording_name(path: Path) -> str:
+    """A file's name without the common suffix."""
+    name = path.name
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):
+        if name.endswith(suffix):
+            return sanitize(name.removesuffix(suffix), 200)
+    return sanitize(name, 200)
+
+
+def result_text(entry: LibraryEntry, current: Path | None) -> str:
+    """The outcome of the run, or why the recording cannot be opened."""
+    if entry.problem is not None:
+        # The path is in the first column; the error comes first here.
+        return entry.problem.replace(f"{entry.path} ", "").replace(f"{entry.path}: ", "")
+    if entry.is_nsys:
+        return "opens as a recording"
+    if entry.path == current and entry.succeeded is None:
+        return "being recorded here"
+    if entry.is_written and entry.succeeded is None:
+        return "being recorded"
+    if entry.name is None:
+        return "no run" if entry.length_ns is not None else MISSING
+    if entry.succeeded:
+        return "done"
+    return (entry.result or MISSING).removeprefix(f"{entry.name} ")
+
+
+def command_of(entry: LibraryEntry) -> tuple[str, ...]:
+    """What runs of one command share."""
+    return command_key(entry.kind, entry.name, entry.arguments)
+
+
+def program_of(entry: LibraryEntry) -> str | None:
+    """What ran: a workload, or the script of a command rather than the interpreter that all
+    scripts share."""
+    if entry.kind == "command":
+        scripts = (Path(word).name for word in entry.arguments[1:] if word.endswith(".py"))
+        return next(scripts, entry.name)
+    return entry.name
+
+
+def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryEntry | None:
+    """The newest older run of the same command."""
+    older = [
+        one
+        for one in entries
+        if one.problem is None
+        and one.kind is not None
+        and command_of(one) == command_of(entry)
+        and (one.started_ns, one.path) < (entry.started_ns, entry.path)
+    ]
+    return max(older, key=lambda one: (one.started_ns, one.path), default=None)
+
+
+def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
+    """The parameters and arguments that the run before did not have."""
+    if entry.kind is None:
+        return ""
+    if before is None:
+        return "first run"
+    was = dict(before.parameters)
+    parts = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
+    if back := [name for name in was if name not in dict(entry.parameters)]:
+        parts.append(f"default {' '.join(back)}")
+    if entry.kind == "command":
+        own = [word for word in entry.arguments if word not in before.arguments]
+        gone = [word for word in before.arguments if word not in entry.arguments]
+        parts += own or [f"without {' '.join(gone)}"] * bool(gone)
+    if entry.hostname != before.hostname:
+        parts.append(f"on {entry.hostname}")
+    if entry.gpus != before.gpus:
+        parts.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
+    return sanitize(" ".join(parts), 200) or "same command"
+
+
+def gpus_text(entry: LibraryEntry) -> str:
+    """ "8 × NVIDIA H200"."""
+    if entry.problem is not None or entry.is_nsys:
+        return "-"
+    if not entry.gpus:
+        return "none"
+    kinds = dict.fromkeys(entry.gpus)
+    if len(kinds) > 1:
+        return f"{len(entry.gpus)} GPUs"
+    many = f"{len(entry.gpus)} × " if len(entry.gpus) > 1 else ""
+    return many + entry.gpus[0].removeprefix("NVIDIA ")
+
+
+def by_command(entries: Iterable[LibraryEntry], *, other_way: bool) -> list[LibraryEntry]:
+    """The runs of the command that ran last first, newest first."""
+    known = list(entries)
+    newest: dict[tuple[str, ...], int] = {}
+    for one in known:
+        newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
+    known.sort(
+        key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
+    )
+    return known[::-1] if other_way else known

@@ -131,7 +131,7 @@ class Visits(Threads):
             self.model.enter(playback, Session(), recording_name(path))
             self.main.show_run()
 
-        from gputui.tui.widgets.recordings import recording_name
+        from gputui.store.library import recording_name
 
         def failed(reason: str) -> None:
             self.main.refuse(reason.replace(f"{path.parent}/", ""))

@@ -22,13 +22,12 @@ from gputui.model.naming import command_key, operands
 from gputui.render import formats
 from gputui.render.comparison import comparison_tables
 from gputui.report.alerts import ThresholdError
-from gputui.report.change import Change, changes, signed_percent
+from gputui.report.change import Change, RunFacts, change_between, changes, signed_percent
 from gputui.report.common_unit import StepKind
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.statistics import Mean, mean_of_blocks, noise
 from gputui.tui.views.compare import comparison_columns
-from gputui.tui.widgets.recordings import RunFacts, change_between
 from tests.conftest import DATA
 from tests.events_for_tests import times
 from tests.report.test_verdict import STEP_NS, a_run, delta

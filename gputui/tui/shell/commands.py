@@ -431,8 +431,8 @@ class Commands(ReplayKeys):
             self.refuse("no run yet: nothing to export")
             return
         from gputui.render import formats
+        from gputui.store.library import recording_name
         from gputui.tui.dialogs.boxes import ExportDialog
-        from gputui.tui.widgets.recordings import recording_name
 
         journal = (
             self.model.source.recording.path if isinstance(self.model.source, Runner) else None

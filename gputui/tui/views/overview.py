@@ -21,7 +21,7 @@ from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
-from gputui.store.library import LibraryEntry
+from gputui.store.library import LibraryEntry, command_of, run_before, what_changed
 from gputui.tui import tour
 from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
@@ -34,14 +34,7 @@ from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wra
 from gputui.tui.widgets.causes import hundred_bar, legend
 from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
-from gputui.tui.widgets.recordings import (
-    RecordingLibrary,
-    RunIndex,
-    command_of,
-    date_text,
-    run_before,
-    what_changed,
-)
+from gputui.tui.widgets.recordings import RecordingLibrary, RunIndex, date_text
 from gputui.tui.widgets.run import (
     MOST_SEEN,
     NO_VERDICT,

@@ -13,7 +13,16 @@ from rich.cells import cell_len
 from gputui.base import JournalError
 from gputui.base.sanitize import sanitize
 from gputui.store import default_folder
-from gputui.store.library import LibraryEntry, belongings, delete, rename
+from gputui.store.library import (
+    LibraryEntry,
+    belongings,
+    by_command,
+    delete,
+    recording_name,
+    rename,
+    run_before,
+    what_changed,
+)
 from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model
@@ -24,14 +33,10 @@ from gputui.tui.widgets.recordings import (
     SORTS,
     RecordingLibrary,
     RunIndex,
-    by_command,
     folder_text,
     matching,
     recording_columns,
     recording_details,
-    recording_name,
-    run_before,
-    what_changed,
 )
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView

@@ -10,6 +10,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import time as now_s
+from typing import TYPE_CHECKING
 
 import msgspec
 from rich.cells import cell_len
@@ -18,16 +19,28 @@ from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import sanitize
 from gputui.model.leaves import LEAVES
-from gputui.model.naming import command_key, operands
-from gputui.model.units import MISSING, duration, joules, percent, quantity, size
-from gputui.report.common_unit import StepKind
+from gputui.model.naming import operands
+from gputui.model.units import duration, joules, percent, quantity, size
 from gputui.report.schema import Column, Show
-from gputui.report.statistics import Mean
-from gputui.store import SUFFIXES, default_folder
-from gputui.store.library import Found, LibraryEntry, describe, files
+from gputui.store import default_folder
+from gputui.store.library import (
+    Found,
+    LibraryEntry,
+    describe,
+    files,
+    gpus_text,
+    program_of,
+    recording_name,
+    result_text,
+    run_before,
+    what_changed,
+)
 from gputui.tui.threads import Threads
 from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column
+
+if TYPE_CHECKING:
+    from gputui.report.change import RunFacts
 
 # What each recorded run did: read once, in the background, and kept in a small file.
 
@@ -35,75 +48,9 @@ from gputui.tui.widgets.table import column
 LARGEST_BYTES = 64 << 20
 """A recording that is larger is not read in passing."""
 
-OTHER = "another step"
-"""In place of a change where there is none to speak of."""
 
 _MOST = 5000
 """Runs kept, the newest read."""
-
-
-class RunFacts(msgspec.Struct, frozen=True):
-    """The figures by which runs of one command are compared. None where nothing is known."""
-
-    step: Mean | None = None
-    rate: float | None = None
-    """Of the first thing that the workload reports per second: tokens, if it has some."""
-    busy_percent: float | None = None
-    kind: StepKind | None = None
-    cause: str = ""
-    """The verdict's word, or the largest leaf, with its share."""
-    token_joules: float | None = None
-    """Of all its GPUs."""
-
-
-def read_facts(path: Path) -> RunFacts:
-    """Read a recording. Raises JournalError."""
-    from gputui.model.leaves import LEAVES
-    from gputui.playback.opening import load
-    from gputui.report.common_unit import step_kind
-    from gputui.report.comparable import Subject, step_mean
-    from gputui.report.explain import Analysis, conclusion
-    from gputui.report.tables.energy import run_energy
-
-    loaded = load(str(path))
-    run = loaded.run
-    if run is None:
-        return RunFacts()
-    analysis = Analysis(loaded.session, run)
-    found = conclusion(analysis)
-    tree = found.tree if found is not None else None
-    rates = [name for name in run.metrics if name.endswith("_per_s") and "bytes" not in name]
-    rates.sort(key=lambda name: (name != "tokens_per_s", name))
-    value = run.metrics.get(rates[0]) if rates else None
-    rate = float(value) if isinstance(value, int | float) else None
-    subject = Subject("", loaded.session, run)
-    step, kind = step_mean(subject), step_kind(subject)
-    joules = [
-        one.token_joules for one in run_energy(run, analysis.tree) if one.token_joules is not None
-    ]
-    token_joules = sum(joules) if joules else None
-    cause = ""
-    if found is not None and found.findings:
-        cause = found.findings[0].headline.lower().replace(":", "")
-    if tree is None:
-        return RunFacts(step=step, rate=rate, cause=cause, token_joules=token_joules)
-    if not cause:
-        largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
-        cause = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
-    busy_percent = 100 * (1 - tree.share(tree.idle_ns))
-    return RunFacts(step, rate, busy_percent, kind, cause, token_joules)
-
-
-def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
-    """How the step's length changed, in a few words; "" where it is not known. The commands have
-    the same words, or only options differ."""
-    from gputui.report.change import step_change
-    from gputui.report.common_unit import have_other_operations
-
-    if before is None or after is None or before.step is None or after.step is None:
-        return ""
-    is_other = not has_same_words and have_other_operations(before.kind, after.kind)
-    return OTHER if is_other else step_change(before.step, after.step)
 
 
 class RunIndex:
@@ -128,6 +75,14 @@ class RunIndex:
             return
         self._is_reading = True
         key, path = _key(missing), missing.path
+        from gputui.report.change import RunFacts, facts_of
+
+        def read() -> RunFacts:
+            from gputui.playback.opening import load
+            from gputui.report.comparable import Subject
+
+            loaded = load(str(path))
+            return facts_of(Subject("", loaded.session, loaded.run))
 
         def done(facts: RunFacts) -> None:
             self._is_reading = False
@@ -135,7 +90,7 @@ class RunIndex:
             _store(known)
             self._changed()
 
-        self._threads.in_thread(lambda: read_facts(path), done, lambda _: done(RunFacts()))
+        self._threads.in_thread(read, done, lambda _: done(RunFacts()))
 
 
 def is_unread(entry: LibraryEntry, facts: RunFacts | None) -> bool:
@@ -159,6 +114,8 @@ def _place() -> Path:
 
 
 def _load() -> dict[str, RunFacts]:
+    from gputui.report.change import RunFacts
+
     # It can always be made again: whatever is wrong with it, begin anew.
     try:
         return json_decoder(dict[str, RunFacts]).decode(_place().read_bytes())
@@ -272,38 +229,11 @@ _GIVEN_NAME = re.compile(r"\d{8}-\d{6}-.*")
 """What the screen calls a recording: when, and what."""
 
 
-def recording_name(path: Path) -> str:
-    """A file's name without the common suffix."""
-    name = path.name
-    for suffix in sorted(SUFFIXES, key=len, reverse=True):
-        if name.endswith(suffix):
-            return sanitize(name.removesuffix(suffix), 200)
-    return sanitize(name, 200)
-
-
 def folder_text(path: Path) -> str:
     """A folder with "~" for the home folder."""
     home = os.path.expanduser("~")
     text = str(path)
     return sanitize(f"~{text.removeprefix(home)}" if text.startswith(f"{home}/") else text)
-
-
-def result_text(entry: LibraryEntry, current: Path | None) -> str:
-    """The outcome of the run, or why the recording cannot be opened."""
-    if entry.problem is not None:
-        # The path is in the first column; the error comes first here.
-        return entry.problem.replace(f"{entry.path} ", "").replace(f"{entry.path}: ", "")
-    if entry.is_nsys:
-        return "opens as a recording"
-    if entry.path == current and entry.succeeded is None:
-        return "being recorded here"
-    if entry.is_written and entry.succeeded is None:
-        return "being recorded"
-    if entry.name is None:
-        return "no run" if entry.length_ns is not None else MISSING
-    if entry.succeeded:
-        return "done"
-    return (entry.result or MISSING).removeprefix(f"{entry.name} ")
 
 
 _BUSY = tuple(meaning.label for meaning in LEAVES.values() if not meaning.is_idle)
@@ -319,54 +249,6 @@ def result_role(entry: LibraryEntry, current: Path | None, cause: str = "") -> s
     if entry.succeeded is None and (entry.path == current or entry.is_written):
         return "accent"
     return {True: "good", False: "hot", None: "text"}[entry.succeeded]
-
-
-def command_of(entry: LibraryEntry) -> tuple[str, ...]:
-    """What runs of one command share."""
-    return command_key(entry.kind, entry.name, entry.arguments)
-
-
-def program_of(entry: LibraryEntry) -> str | None:
-    """What ran: a workload, or the script of a command rather than the interpreter that all
-    scripts share."""
-    if entry.kind == "command":
-        scripts = (Path(word).name for word in entry.arguments[1:] if word.endswith(".py"))
-        return next(scripts, entry.name)
-    return entry.name
-
-
-def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryEntry | None:
-    """The newest older run of the same command."""
-    older = [
-        one
-        for one in entries
-        if one.problem is None
-        and one.kind is not None
-        and command_of(one) == command_of(entry)
-        and (one.started_ns, one.path) < (entry.started_ns, entry.path)
-    ]
-    return max(older, key=lambda one: (one.started_ns, one.path), default=None)
-
-
-def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
-    """The parameters and arguments that the run before did not have."""
-    if entry.kind is None:
-        return ""
-    if before is None:
-        return "first run"
-    was = dict(before.parameters)
-    parts = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
-    if back := [name for name in was if name not in dict(entry.parameters)]:
-        parts.append(f"default {' '.join(back)}")
-    if entry.kind == "command":
-        own = [word for word in entry.arguments if word not in before.arguments]
-        gone = [word for word in before.arguments if word not in entry.arguments]
-        parts += own or [f"without {' '.join(gone)}"] * bool(gone)
-    if entry.hostname != before.hostname:
-        parts.append(f"on {entry.hostname}")
-    if entry.gpus != before.gpus:
-        parts.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
-    return sanitize(" ".join(parts), 200) or "same command"
 
 
 def run_words(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> str:
@@ -401,6 +283,8 @@ def recording_columns(
         return "" if found is None else found.cause
 
     def change(entry: LibraryEntry) -> str:
+        from gputui.report.change import change_between
+
         other = before(entry)
         if other is None:
             return ""
@@ -484,19 +368,6 @@ def when_text(time_ns: int) -> str:
     return f"{then:%b} {then.day} {then:%H:%M}" if then.year == now.year else f"{then:%Y-%m-%d}"
 
 
-def gpus_text(entry: LibraryEntry) -> str:
-    """ "8 × NVIDIA H200"."""
-    if entry.problem is not None or entry.is_nsys:
-        return "-"
-    if not entry.gpus:
-        return "none"
-    kinds = dict.fromkeys(entry.gpus)
-    if len(kinds) > 1:
-        return f"{len(entry.gpus)} GPUs"
-    many = f"{len(entry.gpus)} × " if len(entry.gpus) > 1 else ""
-    return many + entry.gpus[0].removeprefix("NVIDIA ")
-
-
 def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]:
     """The recordings with a text in any displayed column, ignoring case."""
     low = needle.lower()
@@ -512,18 +383,6 @@ def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]
             )
         ).lower()
     ]
-
-
-def by_command(entries: Iterable[LibraryEntry], *, other_way: bool) -> list[LibraryEntry]:
-    """The runs of the command that ran last first, newest first."""
-    known = list(entries)
-    newest: dict[tuple[str, ...], int] = {}
-    for one in known:
-        newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
-    known.sort(
-        key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
-    )
-    return known[::-1] if other_way else known
 
 
 def recording_details(entry: LibraryEntry, current: Path | None, changed: str) -> tuple[Row, ...]:
