@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeVar
 
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
-from gputui.model.sketch import Totals
-from gputui.model.statistics import Statistics
+from gputui.model.sketch import Accumulator, Totals
+from gputui.model.statistics import FINE, Statistics
+from gputui.model.steps import SLOW
+from gputui.model.units import duration
 from gputui.report.schema import Cell, Column, count, percent, time
 from gputui.state import Run, Session
 
@@ -374,3 +376,59 @@ def spread_columns(
 def medians_note(exact: Iterable[bool]) -> str:
     """What to say beside medians that are not exact."""
     return "" if all(exact) else "medians within 1 %"
+
+
+# How many took how long, in classes.
+
+
+def classes_of(lengths: Accumulator, most: int) -> list[tuple[str, int]]:
+    """Classes of lengths, the usual ones alike wide: what each is called, and how many it has."""
+    low, high = lengths.percentile(1) or 0.0, lengths.percentile(99) or 0.0
+    high = min(high, SLOW * (lengths.median or high))
+    if not lengths.exact:  # the middle of their bucket may lie beyond them
+        low, high = low / FINE.gamma, high * FINE.gamma
+    usual = {value: often for value, often in lengths.values.items() if low <= value <= high}
+    if not usual:
+        return []
+    first, last = min(usual), max(usual)
+    # No more than there are steps for (Rice's rule), and none finer than what is known of them.
+    most = min(most, math.ceil(2 * sum(usual.values()) ** (1 / 3)))
+    if lengths.exact:
+        at, begin = _equal_classes(first, last, min(most, len(usual)))
+    else:
+        at, begin = _of_buckets(first, last, most)
+    counts = [0] * (at(last) + 1)
+    for value, often in usual.items():
+        counts[at(value)] += often
+    shorter = sum(often for value, often in lengths.values.items() if value < first)
+    longer = sum(often for value, often in lengths.values.items() if value > last)
+    found = [(duration(begin(number)), often) for number, often in enumerate(counts)]
+    if shorter:
+        found.insert(0, (f"< {duration(first)}", shorter))
+    if longer:
+        # From the shortest of them on, which may be far from the others.
+        least = min(value for value in lengths.values if value > last)
+        longest = max(lengths.maximum or 0, least)
+        ends = [duration(least), duration(longest)]
+        found.append((ends[0] if ends[0] == ends[1] else " to ".join(ends), longer))
+    return found
+
+
+def _equal_classes(
+    first: int, last: int, classes: int
+) -> tuple[Callable[[int], int], Callable[[int], float]]:
+    """Classes of one width: the class of a value, and where one begins."""
+    each = max(1.0, (last - first) / classes)
+    return lambda value: min(classes - 1, int((value - first) / each)), lambda n: first + n * each
+
+
+def _of_buckets(
+    first: int, last: int, most: int
+) -> tuple[Callable[[int], int], Callable[[int], float]]:
+    """The same of as many of the buckets that the values are in."""
+
+    def bucket(value: int) -> int:
+        return round(math.log(value / first) / FINE.log_gamma)
+
+    several = bucket(last) // most + 1
+    return lambda value: bucket(value) // several, lambda n: first * FINE.gamma ** (n * several)

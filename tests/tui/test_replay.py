@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable
 
 from gputui.model.events import Header, RunMetrics, RunProgress
+from gputui.model.units import clock_text
 from gputui.playback.opening import open_recording
 from gputui.playback.player import Playback
 from gputui.state import Session
@@ -21,7 +22,6 @@ from gputui.tui.app import GputuiApp
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import REPLAY_KEYS
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.source import clock_text
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import no_run
 from tests.conftest import DATA

@@ -21,18 +21,16 @@ from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
 from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import TimeTree
-from gputui.state import Session
-from gputui.tui.views.steps import StepsView
-from gputui.tui.widgets.step_columns import (
-    Column,
+from gputui.report.tables.timing import (
+    StepColumn,
     columns_of_tree,
-    explained,
     next_slow,
     numbers_row,
-    spread,
-    step_bars,
     together,
 )
+from gputui.state import Session
+from gputui.tui.views.steps import StepsView
+from gputui.tui.widgets.step_columns import explained, spread, step_bars
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -86,25 +84,25 @@ def test_rows_that_a_recording_makes_up_are_read_as_far_as_they_go() -> None:
 
 
 def test_the_next_slow_step_is_found_either_way() -> None:
-    even = [Column(n, 1, ns, {}) for n, ns in enumerate((10, 10, 31, 10, 16, 10), 1)]
+    even = [StepColumn(n, 1, ns, {}) for n, ns in enumerate((10, 10, 31, 10, 16, 10), 1)]
     assert [next_slow(even, at, 1, 10.0) for at in (-1, 2, 4)] == [2, 4, 2]  # round again
     assert [next_slow(even, at, -1, 10.0) for at in (5, 4, 2)] == [4, 2, 4]
     assert next_slow(even[:2], 0, 1, 10.0) is None
-    blocks = [Column(1, 8, 80, {}), Column(9, 8, 92, {})]
+    blocks = [StepColumn(1, 8, 80, {}), StepColumn(9, 8, 92, {})]
     assert next_slow(blocks, -1, 1, 10.0) == 1  # single slow steps are lost in their means
     # Four of one length are slower than usual, and faster than the mean: nothing is slow there.
-    fast = [*blocks, Column(17, 4, 44, {}), Column(21, 4, 200, {})]
+    fast = [*blocks, StepColumn(17, 4, 44, {}), StepColumn(21, 4, 200, {})]
     assert next_slow(fast, 1, 1, 10.0) == 3
     assert numbers_row(blocks, 40) == "1 ───── means of some steps each ──── 16"
     assert numbers_row(blocks, 30) == ""
 
 
-def stalling() -> list[Column]:
+def stalling() -> list[StepColumn]:
     """Steps of 13 ms, each fourth of 340, as they are recorded: in blocks of four."""
     ms = 1_000_000
     leaves = {Leaf.MATMUL: 40 * ms, Leaf.HOST: 339 * ms}
     return [
-        Column(first, 4, 379 * ms, leaves, (first + n, 1), (340 if n == 3 else 13) * ms)
+        StepColumn(first, 4, 379 * ms, leaves, (first + n, 1), (340 if n == 3 else 13) * ms)
         for first in range(1, 41, 4)
         for n in range(4)
     ]
@@ -127,7 +125,10 @@ def test_single_long_steps_are_seen_among_short_ones() -> None:
 
 
 def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
-    columns = [Column(1, 100, 1000, {}, (1, 50), 100), Column(1, 100, 1000, {}, (51, 50), 10)]
+    columns = [
+        StepColumn(1, 100, 1000, {}, (1, 50), 100),
+        StepColumn(1, 100, 1000, {}, (51, 50), 10),
+    ]
     rows, scale = step_bars(spread(columns, 2), 10.0, 5)
     assert scale == 100
     assert rows == ["│ ", "│ ", "│ ", "│ ", "▄▄"]

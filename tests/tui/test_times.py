@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.tui.source import clock_text, parse_moment
+from gputui.model.units import clock_text, parse_moment
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from gputui.model.events import OTHER_STREAMS, DeviceDelta
+from gputui.model import units
+from gputui.model.events import OTHER_STREAMS, DeviceDelta, StepBlock
+from gputui.model.leaves import LEAVES, Leaf, idle_sum
 from gputui.model.statistics import Statistics
+from gputui.model.steps import SLOW
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phase_tree import phase_path
 from gputui.report.schema import (
     RANK,
@@ -412,3 +418,203 @@ TABLES = (
     INTERVALS,
     STREAMS,
 )
+
+
+# Steps of a run in columns: how long they took, where their time went, what they say in words.
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumn:
+    """Steps that stand in one column: a part of a block of consecutive ones, `first` counted from
+    1. Where their time went is known of the block; `pauses` of the loop have no steps."""
+
+    first: int
+    steps: int
+    ns: int
+    leaves: dict[Leaf, int]
+    part: tuple[int, int] | None = None
+    """The first step and the number of those in this column; None for all of the block."""
+    longest_ns: int | None = None
+    pauses: int = 0
+
+    @property
+    def mean_ns(self) -> float:
+        """Of a step, or a pause."""
+        return self.ns / (self.steps or self.pauses or 1)
+
+    @property
+    def drawn_ns(self) -> float:
+        """The longest step, or what all have in common where single ones are not known."""
+        return self.mean_ns if self.longest_ns is None else self.longest_ns
+
+    @property
+    def level_ns(self) -> float:
+        """What steps took here for the most part: one its own length, several the mean."""
+        is_one = self.own[1] == 1 and self.longest_ns is not None
+        return self.drawn_ns if is_one else self.mean_ns
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """The first step in this column, and how many there are."""
+        return self.part or (self.first, self.steps)
+
+    @property
+    def whole_ns(self) -> int:
+        """What shares of this column are of."""
+        return sum(self.leaves.values())
+
+    @property
+    def busy(self) -> float | None:
+        """Share of the time in which something ran; None where only the length is known."""
+        if not self.whole_ns:
+            return None
+        idle = idle_sum(self.leaves)
+        return 1 - idle / self.whole_ns
+
+
+def in_blocks(columns: Iterable[StepColumn]) -> list[StepColumn]:
+    """One column of each block: its sums are the same in all of them."""
+    return [next(of) for _, of in groupby(columns, lambda column: (column.first, column.steps))]
+
+
+def together(columns: Sequence[StepColumn]) -> StepColumn:
+    """Columns in a row as one."""
+    leaves: dict[Leaf, int] = {}
+    blocks = in_blocks(columns)
+    for column in blocks:
+        for leaf, ns in column.leaves.items():
+            leaves[leaf] = leaves.get(leaf, 0) + ns
+    steps = sum(column.steps for column in blocks)
+    return StepColumn(columns[0].first, steps, sum(column.ns for column in blocks), leaves)
+
+
+def columns_of_tree(tree: TimeTree, *, with_pauses: bool = False) -> list[StepColumn]:
+    """The steps of a device in order: blocks of the whole run, or, where there are few of them,
+    the newest steps one by one. Pauses of the loop stand among them where they are wanted."""
+    blocks = tree.blocks[0] if tree.blocks else ()
+    if len(blocks) > 1:
+        return _of_blocks(blocks, with_pauses=with_pauses)
+    first = tree.steps - len(tree.newest) + 1
+    return [StepColumn(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
+
+
+def _of_blocks(blocks: tuple[StepBlock, ...], *, with_pauses: bool) -> list[StepColumn]:
+    found, first = [], 1
+    for block in blocks:
+        leaves = _leaves(block.leaves)
+        parts = block.longest
+        # Recordings are untrusted: the parts may not be those of the block.
+        if min((steps for steps, _ in parts), default=0) < 1 or (
+            sum(steps for steps, _ in parts) != block.steps
+        ):
+            found.append(StepColumn(first, block.steps, block.ns, leaves))
+        else:
+            at = first
+            for steps, longest_ns in parts:
+                found.append(
+                    StepColumn(first, block.steps, block.ns, leaves, (at, steps), longest_ns)
+                )
+                at += steps
+        first += block.steps
+        if block.pauses and with_pauses:
+            leaves = _leaves(block.paused)
+            found.append(StepColumn(first, 0, sum(leaves.values()), leaves, pauses=block.pauses))
+    return found
+
+
+def _leaves(parts: Iterable[tuple[int, int]]) -> dict[Leaf, int]:
+    return {Leaf(leaf): ns for leaf, ns in parts if ns and leaf in LEAVES}
+
+
+UNEVEN = 1.1
+"""Times the usual length from which a column of many steps holds slow ones, which are lost in
+their mean."""
+
+
+def next_slow(columns: list[StepColumn], at: int, step: int, usual_ns: float) -> int | None:
+    """The next slow step or pause from column `at` on, or back; beyond the last one the first one
+    again. None where there is none."""
+    mean_ns = together(columns).mean_ns if columns else 0.0
+    slow = [
+        n
+        for n, column in enumerate(columns)
+        if column.pauses
+        or column.drawn_ns >= SLOW * usual_ns
+        or (column.longest_ns is None and column.steps > 1
+            and column.mean_ns >= max(UNEVEN * usual_ns, mean_ns))
+    ]  # fmt: skip
+    ahead = [n for n in slow if (n > at if step > 0 else n < at)] or slow
+    return (ahead[0] if step > 0 else ahead[-1]) if slow else None
+
+
+def numbers_row(columns: list[StepColumn], width: int) -> str:
+    """The numbers of the first and the last step in sight, at the ends of the axis, and what a
+    column shows."""
+    (low, _), (high, steps) = columns[0].own, columns[-1].own
+    first, end = f"{low:,}", f"{high + max(1, steps) - 1:,}"
+    if all(column.own[1] <= 1 for column in columns) and len(columns) <= width:
+        what = "each column one step"
+    else:
+        is_known = any(column.drawn_ns > column.level_ns for column in columns)
+        what = f"means of some steps each{', │ the longest' if is_known else ''}"
+    row = f"{first} {f' {what} '.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
+    return row if len(row) <= width else ""
+
+
+def step_words(column: StepColumn, tree: TimeTree) -> str:
+    """Which steps these are, and how long they took against the others."""
+    usual_ns = tree.step_ns.median or 0.0
+    if column.pauses:
+        name = "Pause" if column.pauses == 1 else f"{column.pauses} pauses"
+        each = "" if column.pauses == 1 else " each"
+        return f"{name} after step {column.first - 1:,}  {units.duration(column.mean_ns)}{each}"
+    if column.longest_ns is None:
+        against = column.mean_ns / tree.step_mean_ns - 1 if tree.step_mean_ns else 0.0
+        word = f"{100 * abs(against):.0f} % {'longer' if against > 0 else 'shorter'} than the mean"
+        each = "" if column.steps == 1 else " each"
+        word = "as usual" if abs(against) < 0.05 else word
+        return f"{_steps(*column.own)}  {units.duration(column.mean_ns)}{each}, {word}"
+    times = column.longest_ns / usual_ns if usual_ns else 1.0
+    word = f"{times:,.1f}× a usual one" if times >= SLOW else "as usual"
+    longest = "" if column.own[1] == 1 else "the longest "
+    text = f"{_steps(*column.own)}  {longest}{units.duration(column.longest_ns)}, {word}"
+    if column.steps == 1:
+        return text
+    mean = units.duration(column.mean_ns)
+    if column.own == (column.first, column.steps):
+        return f"{text}; {mean} each"
+    return f"{text}; causes of {_steps(column.first, column.steps).lower()}: {mean} each"
+
+
+def _steps(first: int, steps: int) -> str:
+    return f"Step {first:,}" if steps == 1 else f"Steps {first:,} to {first + steps - 1:,}"
+
+
+NEXT_SLOW = "n the next one"
+
+
+def title(tree: TimeTree, seen: list[StepColumn]) -> str:
+    """Which steps are in sight, and their mean."""
+    shown = sum(each.own[1] + each.pauses for each in seen)
+    which = units.count(tree.steps)
+    if units.count(shown) != which:
+        which = f"{units.count(shown)} of {which}"
+    if pauses := sum(each.pauses for each in seen):
+        which += f", {units.count(pauses)} pause{'s' * (pauses > 1)} among them"
+    return f"Steps in order  {which}, mean {units.duration(tree.step_mean_ns)}"
+
+
+def slow_words(tree: TimeTree) -> str:
+    """How many steps were slow, and what that cost."""
+    if not tree.slow_steps:
+        return "none slow"
+    slow = f"{units.count(tree.slow_steps)} slow, together {units.duration(tree.slowed_ns)} longer"
+    return f"{slow} · {NEXT_SLOW}"
+
+
+def no_steps(tree: TimeTree) -> str:
+    """Why there are no steps in order."""
+    if tree.steps:
+        newest = f"the newest {len(tree.newest)} of {units.count(tree.steps)} steps"
+        return f"Only the lengths of {newest} were kept one by one."
+    return "No loop was found so far: the steps appear here when one is."

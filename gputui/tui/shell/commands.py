@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from gputui.model.units import clock_text, parse_moment
 from gputui.report.tables.processes import OUTSIDE
 from gputui.state.remarks import CUPTI_STAYS
 from gputui.tui.model import Model
@@ -19,9 +20,7 @@ from gputui.tui.source import (
     MomentKind,
     Playback,
     Runner,
-    clock_text,
     moment_ahead,
-    parse_moment,
 )
 from gputui.tui.textual_internals import Narrow
 from gputui.tui.widgets.line_view import FOR_READERS

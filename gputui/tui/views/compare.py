@@ -10,9 +10,9 @@ import msgspec
 
 from gputui.base.sanitize import sanitize
 from gputui.model.kernel_categories import short_names
-from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import OF_ONE_NAME
 from gputui.model.units import MISSING
+from gputui.render.comparison import effects, figure_label, sameness
 from gputui.report.change import signed_duration
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
@@ -32,49 +32,6 @@ if TYPE_CHECKING:
 
 
 Cells = tuple[Cell, ...]
-
-
-def figure_label(kind: str, figure: str) -> str:
-    """A figure in words; conditions of --fail-if, and the details of a line, have its own name."""
-    if kind == "compare_metrics":
-        return ""
-    in_use = figure.removeprefix("in_use_")
-    if in_use != figure:
-        return f"{metric_text(in_use, 0)[0]}, in use"
-    if kind == "compare_kernels" and figure == "avg_ns":
-        return "one kernel"
-    return _FIGURES.get(figure) or metric_text(figure, 0)[0]
-
-
-_FIGURES = {
-    "mean_ns": "mean", "median_ns": "median", "p99_ns": "p99", "step_ns": "a step",
-    "operations": "operations a step", "slow_percent": "slow steps", "share_percent": "share",
-    "cpu_avg_ns": "CPU time of one", "gpu_busy_avg_ns": "GPU busy of one",
-    "gpu_projected_avg_ns": "on the GPU, of one", "total_ns": "GPU time", "instances": "count",
-}  # fmt: skip
-
-
-def sameness(table: AnyTable) -> Callable[[Cells], bool]:
-    """What says of a line whether its change is none, or within noise; of none if nothing is
-    compared in the table."""
-    headers = [one.header for one in table.columns]
-    if "Beyond noise" not in headers:
-        return lambda _: False
-    change, beyond = headers.index("Change (%)"), headers.index("Beyond noise")
-    return lambda row: row[beyond] == "no" or row[change] == 0
-
-
-def effects(comparison: Comparison) -> dict[str, float]:
-    """How much longer a step is for each cause, in ns, by the cause's name in the table; of two
-    runs."""
-    found = {}
-    for item in comparison.of_kind("cause") if len(comparison.subjects) == 2 else ():
-        figure = item.figures.get("step_ns")
-        difference = figure.difference(1) if figure is not None else None
-        if item.name in LEAF_OF_KEY and difference is not None:
-            state, label = item.name.partition(".")[0], LEAVES[LEAF_OF_KEY[item.name]].label
-            found[f"{state} {label}"] = difference.absolute
-    return found
 
 
 def comparison_columns(

@@ -15,6 +15,18 @@ from gputui.model.units import count, duration
 from gputui.playback.lanes import kept_steps
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
+from gputui.report.tables.timing import (
+    NEXT_SLOW,
+    StepColumn,
+    columns_of_tree,
+    in_blocks,
+    next_slow,
+    no_steps,
+    numbers_row,
+    slow_words,
+    title,
+    together,
+)
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, apportion, clip, heading, wrap
@@ -23,22 +35,7 @@ from gputui.tui.widgets.chart import block_rows
 from gputui.tui.widgets.lanes import LABEL
 from gputui.tui.widgets.run import dimmed, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import cpu_step_times, distribution
-from gputui.tui.widgets.step_columns import (
-    CUT,
-    NEXT_SLOW,
-    Column,
-    because_of,
-    columns_of_tree,
-    explained,
-    in_blocks,
-    next_slow,
-    no_steps,
-    numbers_row,
-    slow_words,
-    step_bars,
-    title,
-    together,
-)
+from gputui.tui.widgets.step_columns import CUT, because_of, explained, step_bars
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice, Place
 
@@ -50,7 +47,7 @@ FEWEST = 4
 """Columns in sight at least."""
 
 
-def _same(was: list[Column], now: list[Column], at: int) -> int:
+def _same(was: list[StepColumn], now: list[StepColumn], at: int) -> int:
     """Which column of `now` has the first step of column `at` of `was`."""
     if at >= len(was):
         return max(0, min(at, len(now) - 1))
@@ -82,7 +79,7 @@ class StepsView(DraggedView):
         self.first = 0
         self.shown: int | None = None
         """How many columns are seen, from `first` on; None for all."""
-        self._columns: list[Column] = []
+        self._columns: list[StepColumn] = []
         self.device = 0
         self.leaf: Leaf | None = None
         """The leaf that another view led here with."""
@@ -216,7 +213,7 @@ class StepsView(DraggedView):
 
     # --- columns with a cursor; dragging over them makes them the scope
 
-    def _take(self, columns: list[Column]) -> None:
+    def _take(self, columns: list[StepColumn]) -> None:
         """The columns at this moment: the cursor and the window stay at their steps, and without a
         cursor the newest in sight. Under a drag they stay as they are."""
         if self._from is not None and columns:
@@ -234,7 +231,7 @@ class StepsView(DraggedView):
             self.at = _same(was, columns, self.at)
 
     @property
-    def _column(self) -> Column | None:
+    def _column(self) -> StepColumn | None:
         if not self._columns:
             return None
         at = len(self._columns) - 1 if self.at is None else self.at
@@ -274,12 +271,12 @@ class StepsView(DraggedView):
             return None
         return self._steps_of(column, column)
 
-    def _steps_of(self, first: Column, last: Column) -> RunScope:
+    def _steps_of(self, first: StepColumn, last: StepColumn) -> RunScope:
         from gputui.report.scope import RunScope, ScopeKind
 
         return RunScope(ScopeKind.STEPS, first.first, last.first + last.steps - 1)
 
-    def inside_scope(self, seen: list[Column]) -> list[bool]:
+    def inside_scope(self, seen: list[StepColumn]) -> list[bool]:
         """Which columns are in the stretch that is chosen, or being chosen."""
         if self.dragged is not None:
             first, last = self.dragged

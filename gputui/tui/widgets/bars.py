@@ -13,17 +13,12 @@ from textual.binding import Binding
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from gputui.model.units import clock_text
 from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group, tab_texts
-from gputui.tui.source import (
-    MOMENT_KINDS,
-    JobElsewhere,
-    Playback,
-    clock_text,
-    moment_ahead,
-)
+from gputui.tui.source import MOMENT_KINDS, JobElsewhere, Playback, moment_ahead
 from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import MARK
