@@ -19,8 +19,9 @@ from gputui.model.events import (
     StepLanes,
 )
 from gputui.model.leaves import Leaf
+from gputui.report.explain.ranks import lanes_together
 from gputui.state import Session
-from gputui.tui.views.ranks import aligned_by, lanes_together
+from gputui.tui.views.ranks import aligned_by
 from tests.events_for_tests import at, attached, header, run_started, times
 from tests.report.test_ranks import job_events, rank
 from tests.sessions_for_tests import analysed

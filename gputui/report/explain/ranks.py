@@ -19,7 +19,7 @@ from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from gputui.model.events import StepBlock
+from gputui.model.events import StepBlock, StepLanes
 from gputui.model.leaves import Leaf
 from gputui.model.units import duration
 from gputui.report.explain.finding import percents, rank_names
@@ -349,3 +349,55 @@ def _in_groups(blocks: Sequence[StepBlock], groups: int) -> list[float]:
     totals = [up_to(edge) for edge in edges]
     size = ends[-1] / groups
     return [(totals[group + 1] - totals[group]) / size for group in range(groups)]
+
+
+# A step of each rank on one time axis.
+
+
+@dataclass(frozen=True, slots=True)
+class RankLane:
+    """A rank's step, and where it begins on the axis."""
+
+    rank: int
+    step: StepLanes
+    offset_ns: int
+
+
+def lanes_together(
+    run: Run, ranks: Sequence[RankTime], offsets_ns: Mapping[str, int] | None
+) -> list[RankLane]:
+    """The newest step of the first rank, and of each other rank the one that lies beside it most.
+    Ranks of several hosts begin together unless `offsets_ns` has how far their clocks are ahead."""
+
+    def early_ns(one: RankTime) -> int:
+        return (offsets_ns or {}).get(one.host or "", 0)
+
+    of: dict[tuple[int, int], list[StepLanes]] = {}
+    for lanes in run.step_lanes:
+        of.setdefault((lanes.process, lanes.device), []).append(lanes)
+    first: StepLanes | None = None
+    first_early_ns = 0
+    found: list[RankLane] = []
+    for one in ranks:
+        kept = of.get((one.process, -1 if one.device is None else one.device), [])
+        if not kept:
+            continue
+        if first is None:
+            first = max(kept, key=lambda lanes: lanes.start_ns)
+            first_early_ns = early_ns(one)
+            found.append(RankLane(one.rank, first, 0))
+        elif one.host is not None and offsets_ns is None:
+            found.append(RankLane(one.rank, kept[-1], 0))
+        else:
+            late_ns = first_early_ns - early_ns(one)
+            beside = max(kept, key=lambda lanes: _overlap_ns(lanes, first, late_ns))
+            if _overlap_ns(beside, first, late_ns) > 0:
+                start_ns = beside.start_ns + late_ns - first.start_ns
+                found.append(RankLane(one.rank, beside, start_ns))
+    return found if len(found) > 1 else []
+
+
+def _overlap_ns(one: StepLanes, other: StepLanes, late_ns: int) -> int:
+    start_ns = one.start_ns + late_ns
+    end_ns = min(start_ns + one.duration_ns, other.start_ns + other.duration_ns)
+    return end_ns - max(start_ns, other.start_ns)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from gputui.model.events import Mark, Payload, payload_text
 from gputui.model.naming import is_library_domain
+from gputui.model.units import duration
 from gputui.model.units import percent as show
-from gputui.report.phases import PhaseRow, missing_estimates, phase_rows, phases_note
+from gputui.report.phases import PhaseRow, is_inside, missing_estimates, phase_rows, phases_note
 from gputui.report.schema import (
     RANK,
     Cell,
@@ -379,3 +381,80 @@ CATEGORIES: TableSpec[Category] = TableSpec(
 )  # fmt: skip
 
 TABLES = (NVTX_MARKS, PHASES, NAMES, CATEGORIES)
+
+
+# Phases in another order, what 100 % of their shares is, and why there are none.
+
+
+SORTS = ("time", "program's order", "count", "per step", "average", "GPU time", "kernels")
+"""Sort orders of sibling phases; children stay inside their parent."""
+
+_BESIDE_NS = 10**18
+"""More than any time: 30 years."""
+
+
+def ordered(
+    rows: Sequence[PhaseRow], by: str, *, other_way: bool, main: PhaseRow | None = None
+) -> Sequence[PhaseRow]:
+    """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
+
+    The time is the wall time on the launching thread; what is neither in the `main` step nor around
+    it, such as a warm-up, comes after what is.
+    """
+    if by == SORTS[1] and not other_way:
+        return rows
+
+    def figure(row: PhaseRow) -> float:
+        if by == "time":
+            beside = main is not None and not (is_inside(row, main) or is_inside(main, row))
+            return row.cpu_total_ns - (_BESIDE_NS if beside else 0)
+        figures = {
+            "count": row.instances,
+            "per step": row.per_step_ns,
+            "average": row.cpu.average,
+            "GPU time": row.gpu_busy_ns,
+            "kernels": row.kernels,
+        }
+        return figures.get(by) or 0.0
+
+    # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
+    places: dict[int, tuple[tuple[float, int], ...]] = {}
+    above: list[tuple[tuple[float, int], ...]] = []
+    for at, row in enumerate(rows):
+        del above[row.depth :]
+        value, order = -figure(row), at
+        place = (*(above[-1] if above else ()), (-value, -order) if other_way else (value, order))
+        places[at] = place
+        above.append(place)
+    return [rows[at] for at in sorted(places, key=places.__getitem__)]
+
+
+def library_roots(run: Run) -> list[int]:
+    """The outermost ranges that libraries made for themselves."""
+    return [n for n in run.roots if is_library_domain(run.ranges[n].definition.domain)]
+
+
+def scope_text(run: Run, main: PhaseRow | None) -> str:
+    """What shares of phases are of."""
+    if main is None:
+        return f"100 % = {duration(run.duration_ns)}, the run"
+    return f"100 % = {duration(main.cpu.average)}, a {main.name}"
+
+
+def waiting(run: Run) -> str:
+    """Why there are no phases."""
+    if run.unseen_reason:
+        return f"no phase so far; {run.unseen_reason}"
+    if run.is_active:
+        return "waiting for the program's first NVTX range…"
+    return f"the program opened no NVTX range{_annotated(run)}"
+
+
+def little(run: Run, rows: Sequence[PhaseRow]) -> str:
+    """What to say where ranges cover little of the run: they are a library's."""
+    covered = show(100 * sum(row.cpu_total_ns for row in rows) / max(1, run.duration_ns))
+    return f"these ranges cover {covered} of the run{_annotated(run)}"
+
+
+def _annotated(run: Run) -> str:
+    return "" if run.started.annotate else "; --annotate modules shows torch's modules"

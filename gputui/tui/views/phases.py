@@ -19,7 +19,15 @@ from gputui.report.statistics import kernel_rows
 from gputui.report.tables.bounds import PhaseCauses, causes_of
 from gputui.report.tables.energy import joules_per_kernel_ns
 from gputui.report.tables.nsys import KERNELS
-from gputui.report.tables.phases import newest_marks
+from gputui.report.tables.phases import (
+    SORTS,
+    library_roots,
+    little,
+    newest_marks,
+    ordered,
+    scope_text,
+    waiting,
+)
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, clip, flow, halved, heading, labelled, wrap
@@ -30,17 +38,11 @@ from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.tree import (
     SORT_OF_TITLE,
-    SORTS,
     indent,
-    library_roots,
-    little,
-    ordered,
     phase_colors,
     running,
-    scope_text,
     tree_columns,
     visible_rows,
-    waiting,
 )
 from gputui.tui.widgets.view import Details, Lead, Notice, TableView, time_rows
 

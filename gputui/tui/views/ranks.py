@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gputui.model.events import StepLanes
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.units import duration, percent
 from gputui.report.answer import clocks_of
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, rank_processes, why_not_matched
-from gputui.report.explain.ranks import Lateness, late_over_steps
+from gputui.report.explain.ranks import Lateness, RankLane, lanes_together, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
 from gputui.state import Run, Session
 from gputui.tui.model import Model
@@ -40,15 +39,6 @@ EXACT = 20
 """How much finer than a step its clocks must be known for hosts to be drawn on one axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankLane:
-    """A rank's step, and where it begins on the axis."""
-
-    rank: int
-    step: StepLanes
-    offset_ns: int
-
-
 def aligned_by(session: Session, run: Run) -> tuple[dict[str, int] | None, str]:
     """How far each host's clock is ahead of the first's, None where that is not known well enough
     to draw a step of theirs on one axis; and that in words, "" of one host."""
@@ -65,46 +55,6 @@ def aligned_by(session: Session, run: Run) -> tuple[dict[str, int] | None, str]:
     first = {min(hosts(run)): 0}
     offsets = first | {host: clock.offset_ns for host, clock in known.items()}
     return offsets, f"clocks of hosts aligned to ± {duration(error_ns)}"
-
-
-def lanes_together(
-    run: Run, ranks: Sequence[RankTime], offsets_ns: Mapping[str, int] | None
-) -> list[RankLane]:
-    """The newest step of the first rank, and of each other rank the one that lies beside it most.
-    Ranks of several hosts begin together unless `offsets_ns` has how far their clocks are ahead."""
-
-    def early_ns(one: RankTime) -> int:
-        return (offsets_ns or {}).get(one.host or "", 0)
-
-    of: dict[tuple[int, int], list[StepLanes]] = {}
-    for lanes in run.step_lanes:
-        of.setdefault((lanes.process, lanes.device), []).append(lanes)
-    first: StepLanes | None = None
-    first_early_ns = 0
-    found: list[RankLane] = []
-    for one in ranks:
-        kept = of.get((one.process, -1 if one.device is None else one.device), [])
-        if not kept:
-            continue
-        if first is None:
-            first = max(kept, key=lambda lanes: lanes.start_ns)
-            first_early_ns = early_ns(one)
-            found.append(RankLane(one.rank, first, 0))
-        elif one.host is not None and offsets_ns is None:
-            found.append(RankLane(one.rank, kept[-1], 0))
-        else:
-            late_ns = first_early_ns - early_ns(one)
-            beside = max(kept, key=lambda lanes: _overlap_ns(lanes, first, late_ns))
-            if _overlap_ns(beside, first, late_ns) > 0:
-                start_ns = beside.start_ns + late_ns - first.start_ns
-                found.append(RankLane(one.rank, beside, start_ns))
-    return found if len(found) > 1 else []
-
-
-def _overlap_ns(one: StepLanes, other: StepLanes, late_ns: int) -> int:
-    start_ns = one.start_ns + late_ns
-    end_ns = min(start_ns + one.duration_ns, other.start_ns + other.duration_ns)
-    return end_ns - max(start_ns, other.start_ns)
 
 
 def together_rows(lanes: Sequence[RankLane], note: str, width: int) -> list[Row]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, percent
 from gputui.report.phase_tree import PhaseKey, phase_tree
-from gputui.report.phases import PhaseRow, is_inside
+from gputui.report.phases import PhaseRow
 from gputui.report.schema import Column
 from gputui.report.tables.phases import PHASES
 from gputui.state import Run
@@ -54,51 +53,9 @@ def visible_rows(
     return result
 
 
-_BESIDE_NS = 10**18
-"""More than any time: 30 years."""
-
-SORTS = ("time", "program's order", "count", "per step", "average", "GPU time", "kernels")
-"""Sort orders of sibling phases; children stay inside their parent."""
-
 SORT_OF_TITLE = {"phase": 1, "share": 0, "CPU time": 0, "count": 2, "per step": 3, "average": 4,
                  "GPU time": 5, "kernels": 6, "launches": 6}  # fmt: skip
 """What a click on a column's title sorts by."""
-
-
-def ordered(
-    rows: Sequence[PhaseRow], by: str, *, other_way: bool, main: PhaseRow | None = None
-) -> Sequence[PhaseRow]:
-    """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
-
-    The time is the wall time on the launching thread; what is neither in the `main` step nor around
-    it, such as a warm-up, comes after what is.
-    """
-    if by == SORTS[1] and not other_way:
-        return rows
-
-    def figure(row: PhaseRow) -> float:
-        if by == "time":
-            beside = main is not None and not (is_inside(row, main) or is_inside(main, row))
-            return row.cpu_total_ns - (_BESIDE_NS if beside else 0)
-        figures = {
-            "count": row.instances,
-            "per step": row.per_step_ns,
-            "average": row.cpu.average,
-            "GPU time": row.gpu_busy_ns,
-            "kernels": row.kernels,
-        }
-        return figures.get(by) or 0.0
-
-    # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
-    places: dict[int, tuple[tuple[float, int], ...]] = {}
-    above: list[tuple[tuple[float, int], ...]] = []
-    for number, row in enumerate(rows):
-        del above[row.depth :]
-        value, order = -figure(row), number
-        place = (*(above[-1] if above else ()), (-value, -order) if other_way else (value, order))
-        places[number] = place
-        above.append(place)
-    return [rows[number] for number in sorted(places, key=places.__getitem__)]
 
 
 def running(rows: Sequence[PhaseRow], room: int) -> range | None:
@@ -124,11 +81,6 @@ def _subtree(rows: Sequence[PhaseRow], start: int) -> range:
     while end < len(rows) and rows[end].depth > rows[start].depth:
         end += 1
     return range(start, end)
-
-
-def library_roots(run: Run) -> list[int]:
-    """The outermost ranges that libraries made for themselves."""
-    return [n for n in run.roots if is_library_domain(run.ranges[n].definition.domain)]
 
 
 def phase_colors(run: Run) -> dict[str, int]:
@@ -178,13 +130,6 @@ def process_columns(
     return [column("rank" if has_ranks else "pid", whose, 1)]
 
 
-def scope_text(run: Run, main: PhaseRow | None) -> str:
-    """What shares of phases are of."""
-    if main is None:
-        return f"100 % = {duration(run.duration_ns)}, the run"
-    return f"100 % = {duration(main.cpu.average)}, a {main.name}"
-
-
 def tree_columns(
     collapsed: Collection[PhaseKey],
     colors: dict[str, int],
@@ -230,22 +175,3 @@ def tree_columns(
         ]
     columns[1:1] = process_columns(processes, lambda row: row)
     return columns
-
-
-def waiting(run: Run) -> str:
-    """Why there are no phases."""
-    if run.unseen_reason:
-        return f"no phase so far; {run.unseen_reason}"
-    if run.is_active:
-        return "waiting for the program's first NVTX range…"
-    return f"the program opened no NVTX range{_annotated(run)}"
-
-
-def little(run: Run, rows: Sequence[PhaseRow]) -> str:
-    """What to say where ranges cover little of the run: they are a library's."""
-    covered = percent(100 * sum(row.cpu_total_ns for row in rows) / max(1, run.duration_ns))
-    return f"these ranges cover {covered} of the run{_annotated(run)}"
-
-
-def _annotated(run: Run) -> str:
-    return "" if run.started.annotate else "; --annotate modules shows torch's modules"
