@@ -256,7 +256,6 @@ class GputuiApp(Visits):
     # --- the source
 
     def on_mount(self) -> None:
-        """Connect after the first frame."""
         self.call_after_refresh(self._connect)
 
     def on_ready(self) -> None:

@@ -77,7 +77,6 @@ class Pen:
                 self._written.append(cut)
 
     def text(self) -> str:
-        """All that was written."""
         if self._at != self._plain:
             self._written.append("\x1b[0m")
             self._at = self._plain

@@ -122,7 +122,6 @@ class ForgivingFile:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, unless the terminal is gone."""
         if self._lost is not None:
             self.is_writing = True
             try:
@@ -133,11 +132,9 @@ class ForgivingFile:
                 self.is_writing = False
 
     def fileno(self) -> int:
-        """Of the file behind."""
         return self._file.fileno()
 
     def isatty(self) -> bool:
-        """Of the file behind."""
         return self._file.isatty()
 
     def _give_up(self) -> None:
@@ -377,7 +374,6 @@ class NarrowUpdate(ChopsUpdate):
         self._frame = frame
 
     def render_segments(self, console: Console) -> str:
-        """The sequences for the terminal."""
         runs = []
         for y, first, last in self.spans:
             # A piece beside the span may be that of what lies under the widget there.
@@ -401,7 +397,6 @@ class FullUpdate(LayoutUpdate):
         self._frame = frame
 
     def render_segments(self, console: Console) -> str:
-        """The sequences for the terminal."""
         pen = Pen(console, self.region.right)
         self._frame.begin_whole()
         for y, line in enumerate(self.strips, self.region.y):
@@ -435,12 +430,10 @@ class NarrowCompositor(Compositor):
                     covered.update(lines.line_range)
 
     def render_partial_update(self) -> ChopsUpdate | None:
-        """What changed since the last one."""
         update = super().render_partial_update()
         return None if update is None else NarrowUpdate(update, self.size.width, self.frame)
 
     def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
-        """Everything."""
         return FullUpdate(super().render_full_update(simplify), self.frame)
 
 

@@ -75,7 +75,6 @@ class Dialog(Resized, ModalScreen[ResultT | None]):
         return super().dismiss(result)
 
     def action_cancel(self) -> None:
-        """Close without an answer."""
         self.dismiss(None)
 
     def action_leave(self) -> None:
@@ -147,12 +146,10 @@ class Options(OptionList):
     list became shorter (IndexError)."""
 
     def action_page_down(self) -> None:
-        """Down by what is visible."""
         if self.scrollable_content_region:
             super().action_page_down()  # type: ignore[no-untyped-call]
 
     def action_page_up(self) -> None:
-        """Up by what is visible."""
         if self.scrollable_content_region:
             super().action_page_up()  # type: ignore[no-untyped-call]
 
@@ -208,12 +205,10 @@ class ExportDialog(Dialog[ExportRequest]):
             yield self._error
 
     def on_mount(self) -> None:
-        """Letters go to the path."""
         self._list.highlighted = 0
         self._path.focus()
 
     def action_choose(self, step: int) -> None:
-        """Another format, from the path's field."""
         at = (self._list.highlighted or 0) + step
         self._list.highlighted = at % len(self._formats)
 
@@ -231,7 +226,6 @@ class ExportDialog(Dialog[ExportRequest]):
         self._path.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Write it there."""
         text = event.value.strip()
         if not text:
             self._error.update("! a path is needed")
@@ -263,22 +257,18 @@ class FilterField(Input):
         super().__init__(text, placeholder=prompt, compact=True)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Another text."""
         event.stop()
         self.post_message(self.Typed(event.value))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter."""
         event.stop()
         self.post_message(self.Typed(event.value, is_last=True))
 
     def on_blur(self) -> None:
-        """A click elsewhere is as Enter."""
         if self.is_attached:
             self.post_message(self.Typed(self.value, is_last=True))
 
     def action_clear(self) -> None:
-        """Escape."""
         self.post_message(self.Typed("", is_last=True))
 
 
@@ -323,7 +313,6 @@ class Question(Dialog[str]):
                     yield Button(label, id=one.key, compact=True, variant="error")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """An answer."""
         self._answer(event.button.id or "n")
 
     def _answer(self, letter: str) -> None:
@@ -410,7 +399,6 @@ class Prompt(Dialog[str]):
             self.dismiss(event.value)
 
     def on_input_changed(self) -> None:
-        """It may be right now."""
         self._error.update("")
 
 
@@ -428,7 +416,6 @@ class DetailsBox(Dialog[None]):
         self._more: tuple[Row, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """The text, which the arrows scroll."""
         with ReadFrame("", "↑ ↓ PgUp PgDn scroll  Esc close", wide=True):
             yield Line(self._details.title, classes="title")
             yield Static(self._text(), id="rows")
@@ -486,7 +473,6 @@ class Help(Dialog[str]):
             yield self._none
 
     def on_mount(self) -> None:
-        """All keys."""
         is_wide = self.app.size.width >= _WITH_GROUPS
         self._table.add_columns(*["where"] * is_wide, "key", "does")
         self._list("")
@@ -499,15 +485,12 @@ class Help(Dialog[str]):
             self._list(event.value)
 
     def action_to_keys(self) -> None:
-        """From the field into the list."""
         self._table.focus()
 
     def on_input_submitted(self) -> None:
-        """Enter without a choice closes."""
         self.dismiss(None)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Do it."""
         self.dismiss(event.row_key.value)
 
     def _list(self, text: str) -> None:

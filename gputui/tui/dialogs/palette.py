@@ -70,11 +70,9 @@ class _Provider(Provider):
         return cast("GputuiApp", self.app)
 
     def entries(self) -> Sequence[Entry]:
-        """All there are."""
         raise NotImplementedError
 
     async def search(self, query: str) -> Hits:
-        """Those that match."""
         words = query.lower().split()
         number = 0
         for one in self.entries():
@@ -92,7 +90,6 @@ class Actions(_Provider):
     """The tabs of all views, then every key that does not move."""
 
     def entries(self) -> Sequence[Entry]:
-        """What can be done now."""
         main = self.gputui.main
         tabs = [
             Entry(
@@ -120,7 +117,6 @@ class Settings(_Provider):
     """Themes, and how often is read and drawn."""
 
     def entries(self) -> Sequence[Entry]:
-        """Each value that can be chosen."""
         return [*self._themes(), *self._intervals()]
 
     def _themes(self) -> Iterator[Entry]:
@@ -209,7 +205,6 @@ class Runs(_Provider):
             yield hit
 
     def entries(self) -> Sequence[Entry]:
-        """Of the recordings read so far."""
         from gputui.tui.widgets.recordings import run_words
 
         app = self.gputui

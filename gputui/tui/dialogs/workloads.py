@@ -147,7 +147,6 @@ class WorkloadDialog(Dialog[StartRequest]):
             yield self._about
 
     def on_mount(self) -> None:
-        """What came before."""
         if isinstance(self._told, Catalogue):
             self.arrived(self._told)
         elif self._told is not None:
@@ -187,7 +186,6 @@ class WorkloadDialog(Dialog[StartRequest]):
         self._say(f"{place}{self._workloads[event.option_index].description}")
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Its form."""
         self._open(self._workloads[event.option_index])
 
     def _say(self, text: str) -> None:
@@ -278,7 +276,6 @@ class YesNo(Switch):
     BINDINGS: ClassVar[list[BindingType]] = _IN_FORM
 
     def action_step(self, step: int) -> None:
-        """The other one, either way."""
         del step
         self.toggle()
 
@@ -306,7 +303,6 @@ class Field(Horizontal):
             self._set = Input(default, compact=True)
 
     def compose(self) -> ComposeResult:
-        """Name, value, note."""
         name = Line(self.parameter.name, classes="label")
         name.styles.width = self._width
         yield name
@@ -424,11 +420,9 @@ class WorkloadForm(Dialog[StartRequest]):
         self._changed()
 
     def on_switch_changed(self) -> None:
-        """The same."""
         self._changed()
 
     def on_select_changed(self, event: Select.Changed) -> None:
-        """The same; a preset sets several."""
         if event.select.id == "preset":
             preset = self._presets.get(str(event.value))
             values = preset.values if preset is not None else {}
@@ -523,7 +517,6 @@ class WorkloadForm(Dialog[StartRequest]):
         self._explain(wrong)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """What the field is."""
         del event
         if self.is_mounted:
             self._explain(dict(self._wrong()))
@@ -547,7 +540,6 @@ class WorkloadForm(Dialog[StartRequest]):
         self.action_start()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """What a key does, too."""
         acts = {"start": self.action_start, "copy": self.action_copy, "back": self.action_cancel}
         acts[event.button.id or "back"]()
 
@@ -573,7 +565,6 @@ class WorkloadForm(Dialog[StartRequest]):
         self._about.update(f"copied {len(command)} characters")
 
     def action_defaults(self) -> None:
-        """All fields as they were declared."""
         for one in self._fields:
             one.text = one.default
         self._question = None

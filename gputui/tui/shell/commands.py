@@ -158,7 +158,6 @@ class ReplayKeys(Narrow):
         self.app.push_screen(Prompt("Go to a time", hint, "go there", "", wrong), answered)
 
     def action_go_home(self) -> None:
-        """Close the recording opened in Sessions."""
         self.gputui.go_home()
 
     def _go_to_next(self, kind: MomentKind, source: Playback) -> None:
@@ -197,7 +196,6 @@ class Commands(ReplayKeys):
     # --- the source
 
     def action_pause(self) -> None:
-        """Freeze the screen, or a replay."""
         if self.model.is_at_end:
             self.say("played from the start: 0 goes back to the end")
         self.gputui.pause()
@@ -225,7 +223,6 @@ class Commands(ReplayKeys):
     # --- runs
 
     def action_workloads(self) -> None:
-        """The workload menu."""
         source = self.model.source
         run = self.model.run
         if self.model.readonly:
@@ -268,7 +265,6 @@ class Commands(ReplayKeys):
         return Target(gpu.facts.name, whole, free)
 
     async def action_again(self) -> None:
-        """Start what was started last."""
         run, request = self.model.run, self._last_request
         if run is not None and run.is_active:
             self.refuse("a run is active: x stops it")
@@ -289,7 +285,6 @@ class Commands(ReplayKeys):
         await self.action_view("overview")
 
     def action_stop_run(self) -> None:
-        """Stop the run, after asking."""
         run, source, goes_on_at = self.model.run, self.model.source, self._hosts_of_run()
         is_elsewhere = isinstance(source, JobElsewhere) and bool(goes_on_at)
         if (
@@ -465,5 +460,4 @@ class Commands(ReplayKeys):
         self.ask("Quit?", f"{text}; what was recorded is kept.", yes, self.gputui.quit_now)
 
     def action_quit_now(self) -> None:
-        """Quit without asking."""
         self.gputui.quit_now()

@@ -72,7 +72,6 @@ class ViewKeys(Commands):
         """What the bottom line says until the next key, and whether it is of a failure."""
 
     def action_move(self, move: Move) -> None:
-        """Arrows and similar keys."""
         why_not = f"there is nothing more {_NO_WAY.get(move, 'below')}"
         act = partial(self.do_or_say, partial(self.view.move, move), why_not)
         if self.view.painted:
@@ -111,7 +110,6 @@ class ViewKeys(Commands):
         self.draw()
 
     def action_step(self, columns: int) -> None:
-        """Read all charts at another moment."""
         why_not = f"there is nothing {'later' if columns > 0 else 'earlier'} to read"
         _of_view("step", _NO_CHARTS, why_not)(self, columns)
 
@@ -124,7 +122,6 @@ class ViewKeys(Commands):
         self.say(message.text)
 
     def action_follow(self) -> None:
-        """Return to what runs now."""
         run, before = self.model.run, self.view.drawn
         if self.follow():
             return
@@ -194,7 +191,6 @@ class ViewKeys(Commands):
         return go is not None
 
     def action_recording(self, what: str) -> None:
-        """Apply an action to a recording."""
         act = getattr(self.view, "on_recording", None)
         if act is None or not act(what):
             marks = "m marks phases (4), ranks (6) and recordings: 7 shows them"
@@ -205,7 +201,6 @@ class ViewKeys(Commands):
         self._copy(self.view.copied)
 
     def action_copy_view(self) -> None:
-        """Copy all that the view shows."""
         self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
 
     def _copy(self, text: str) -> None:
@@ -288,7 +283,6 @@ class MainScreen(ViewKeys):
         self.call_after_refresh(self.draw)
 
     def on_screen_resume(self) -> None:
-        """A dialog was closed."""
         self.call_after_refresh(self.draw)
 
     def on_key(self, event: events.Key) -> None:
@@ -315,7 +309,6 @@ class MainScreen(ViewKeys):
         await self.action_view(names[shown % len(names)])
 
     async def on_led(self, message: Led) -> None:
-        """Show the evidence; Escape leads back."""
         await self.follow_lead(message.to)
 
     async def follow_lead(self, to: Lead) -> None:
@@ -450,7 +443,6 @@ class MainScreen(ViewKeys):
         self.action_scroll_log(lines)
 
     def action_help(self) -> None:
-        """Show every key."""
         from gputui.tui.dialogs.boxes import Help
 
         async def chosen(action: str | None) -> None:

@@ -203,7 +203,6 @@ class CompareView(TableView):
         self._gputui.in_thread(read, done, failed)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """What is compared, tabs, the table."""
         self._listed = []
         names = [recording_name(path) for path in self._paths]
         rows: list[Row] = []

@@ -81,7 +81,6 @@ class HostFold(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What they have in common."""
         names = ", ".join(row.host.name for row in self.rows[:8])
         names += ", …" if len(self.rows) > 8 else ""
         if self.kind is Class.IDLE:
@@ -335,7 +334,6 @@ class HostsView(ProcessListView):
         self._per_line = 1
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """The answer, the hosts, the processes."""
         hosts = self.model.hosts
         if hosts is None:
             text = "Only this machine: gputui --host USER@BOX shows others, as many as you name."
@@ -384,7 +382,6 @@ class HostsView(ProcessListView):
         return self._lead(host.name, None)
 
     def follow(self) -> None:
-        """Fold what was opened."""
         self._opened = frozenset()
         self.focus_on = self.ABOVE
 

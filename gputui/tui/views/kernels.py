@@ -90,7 +90,6 @@ class KernelsView(TableView):
         self._leads: dict[Row, Lead] = {}
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """Tabs, categories, the table."""
         tables = self.model.tables_in_phase
         if tables is None:
             text = "Kernels appear here while a program runs."

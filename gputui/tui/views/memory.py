@@ -315,7 +315,6 @@ class MemoryView(TableView, ChartedView):
             super().move(move)
 
     def activate(self) -> Details | None:
-        """Details of the chosen line."""
         run = self.model.run
         for item in self._items:
             if self._key(item) != self.cursor.key:

@@ -128,7 +128,6 @@ class Fold:
 
     @property
     def text(self) -> str:
-        """What they have in common."""
         late = percent_range([100 * one.late for one in self.ranks if one.late is not None])
         waits = percent_range([100 * one.waited for one in self.ranks if one.waited is not None])
         return f"▸ {len(self.ranks)} more ranks, late {late}, waiting {waits}"

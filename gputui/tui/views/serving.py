@@ -86,7 +86,6 @@ class ServingView(View):
         ]
 
     def activate(self) -> Details | Lead | None:
-        """The phases behind the stages."""
         return Lead("phases")
 
 

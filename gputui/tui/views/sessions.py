@@ -82,7 +82,6 @@ class SessionsView(TableView):
         self.library.look()
 
     def rows(self, width: int, height: int) -> list[Row]:
-        """One line per recording, newest first."""
         folder = self.library.folder
         title = f"Recordings in {folder_text(folder)}" if folder else "Recordings"
         rows = [heading(title, width, self._note(width - cell_len(title) - 8))]
@@ -120,7 +119,6 @@ class SessionsView(TableView):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Right shows the details of one."""
         entry = self.chosen()
         if move == "right" and entry is not None:
             from gputui.tui.dialogs.boxes import DetailsBox
@@ -202,7 +200,6 @@ class SessionsView(TableView):
         return source.recording.path if isinstance(source, Runner) else None
 
     def on_recording(self, what: str) -> bool:
-        """Apply an action to recordings."""
         actions: dict[str, Callable[[], None]] = {
             "mark": self.mark,
             "compare": self.compare_marked,

@@ -125,7 +125,6 @@ class StepsView(DraggedView):
     # --- keys
 
     def move(self, move: Move) -> None:
-        """Left and right move the cursor."""
         steps = {"left": -1, "right": 1, "page_up": -10, "page_down": 10}
         last = len(self._columns) - 1
         at = last if self.at is None else self.at
@@ -155,7 +154,6 @@ class StepsView(DraggedView):
         return Lead("time", LEAVES[largest].key)
 
     def sort(self) -> None:
-        """Another device."""
         self.device += 1
         self.draw()
 
@@ -244,7 +242,6 @@ class StepsView(DraggedView):
         self.draw()
 
     def take_stretch(self, first: int, last: int) -> None:
-        """Shares are of these columns' steps."""
         from gputui.report.scope import why_no_stretch
 
         run = self.model.run

@@ -203,7 +203,6 @@ class SummaryView(TableView):
         return ["", *(one.heading for one in opened.columns)] if opened is not None else [""]
 
     def show_item(self, key: object) -> None:
-        """A table, by its name."""
         self.needle = ""
         self._open(str(key))
 

@@ -50,7 +50,6 @@ class Sums(NamedTuple):
         return round(100 * self.tree.share(sum(self.tree.leaves[leaf] for leaf in leaves)), 1)
 
     def text(self, leaves: Iterable[Leaf]) -> str:
-        """The same in words."""
         tenths = self.tenths(leaves)
         return f"{tenths:.1f} %" if tenths or not self.leaves else "<0.1 %"
 

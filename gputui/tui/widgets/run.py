@@ -518,7 +518,6 @@ class LogPane(Log, can_focus=False):
         self._told = 0
 
     def draw(self) -> None:
-        """Write what is new."""
         run = self._model.run
         if run is None:
             self.border_title, self._of = " Log: no run yet ", (None, "")

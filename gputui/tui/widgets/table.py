@@ -359,24 +359,20 @@ class RecordTable(DataTable[Text]):
         return [self._cells.get(row_index, "")]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Other lines come in sight."""
         super().watch_scroll_y(old_value, new_value)
         self._draw_lines(self.size.height)
 
     def on_resize(self) -> None:
-        """More or fewer do."""
         self._scroll_to_kept()
         self._draw_lines(self.size.height)
 
     def notify_style_update(self) -> None:
-        """Another theme."""
         self._drawn = ([], 0, 0)
         super().notify_style_update()
         if self.is_attached:
             self._draw_lines(self.size.height)
 
     def on_click(self, event: events.Click) -> None:
-        """A title, or a line."""
         event.stop()
         event.prevent_default()
         records = self._records

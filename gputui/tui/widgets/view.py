@@ -469,7 +469,6 @@ class DraggedView(View):
         raise NotImplementedError
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """A stretch may begin here."""
         self._has_dragged = False
         lines, _, shown = self._lanes_of
         if event.button == 1 and event.y in lines and shown:
@@ -477,7 +476,6 @@ class DraggedView(View):
             self.capture_mouse()
 
     def on_mouse_move(self, event: events.MouseEvent) -> None:
-        """It reaches to here."""
         if self._from is None:
             return
         at = self._shown_at(event.x)
@@ -486,7 +484,6 @@ class DraggedView(View):
             self.draw()
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """It ends here."""
         if self._from is None:
             return
         self.on_mouse_move(event)
