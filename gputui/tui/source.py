@@ -96,7 +96,8 @@ class Attacher(Runner, Protocol, metaclass=_ByClass):
 class Playback(Source, Protocol, metaclass=_ByClass):
     """A source that plays a recording: it can be paused, moved, and played at another speed.
 
-    Every control returns at once; `take` returns the result.
+    Every control returns at once; `take` returns the result. `gputui.playback.player` says what
+    each is.
     """
 
     is_paused: bool
@@ -104,70 +105,33 @@ class Playback(Source, Protocol, metaclass=_ByClass):
     name: str
 
     @property
-    def begun_ns(self) -> int:
-        """When the recording begins, which positions count from."""
-
+    def begun_ns(self) -> int: ...
     @property
-    def position_s(self) -> float:
-        """Playback position in seconds."""
-
+    def position_s(self) -> float: ...
     @property
-    def length_s(self) -> float:
-        """Length of the recording, as far as it has been read."""
-
+    def length_s(self) -> float: ...
     @property
-    def is_read(self) -> bool:
-        """Whether the recording has been read to its end."""
-
+    def is_read(self) -> bool: ...
     @property
-    def share_read(self) -> float | None:
-        """How much of it has been read, from 0 to 1; None where its file does not say."""
-
-    def stop_reading(self) -> bool:
-        """Read no further; whether that is possible."""
-
+    def share_read(self) -> float | None: ...
     @property
-    def is_indexed(self) -> bool:
-        """Whether every moment to jump to is known; of a recording still being written, every one
-        so far.
-        """
-
+    def is_indexed(self) -> bool: ...
     @property
-    def is_exact(self) -> bool:
-        """Whether long charts and averages have all samples already."""
-
+    def is_exact(self) -> bool: ...
     @property
-    def has_ended(self) -> bool:
-        """Whether all of it has been played."""
-
+    def has_ended(self) -> bool: ...
     @property
-    def remarks(self) -> Sequence[str]:
-        """Remarks about the recording, one line each, once it has been read to its end."""
-
+    def remarks(self) -> Sequence[str]: ...
     @property
-    def moments(self) -> Sequence[Moment]:
-        """What there is to jump to, as far as the recording has been read."""
-
-    def seek(self, seconds: float) -> None:
-        """Go to a time from the beginning; beyond the end means the end."""
-
-    def seek_end(self) -> None:
-        """Go to the end, wherever it turns out to be where not all was read yet."""
-
-    def step(self, ticks: int = 1) -> None:
-        """Pause, and go forward, or back, by this many samples."""
-
-    def skip(self, seconds: float) -> None:
-        """Go forward, or back, from here."""
-
-    def next_phase(self) -> None:
-        """Go to the next change of phase."""
-
-    def next_event(self) -> None:
-        """Go to the next start, exit, alert or trouble."""
-
-    def take(self) -> tuple[Session | None, Sequence[AnyEvent]]:
-        """After a jump the session to continue from, once; and the events since."""
+    def moments(self) -> Sequence[Moment]: ...
+    def stop_reading(self) -> bool: ...
+    def seek(self, seconds: float) -> None: ...
+    def seek_end(self) -> None: ...
+    def step(self, ticks: int = 1) -> None: ...
+    def skip(self, seconds: float) -> None: ...
+    def next_phase(self) -> None: ...
+    def next_event(self) -> None: ...
+    def take(self) -> tuple[Session | None, Sequence[AnyEvent]]: ...
 
 
 @runtime_checkable
