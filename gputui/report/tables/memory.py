@@ -15,7 +15,8 @@ from typing import Literal
 
 from gputui.model.events import MemoryOperationDelta
 from gputui.model.naming import DEVICE_TO_HOST
-from gputui.report.phase_tree import PhaseKey, phase_tree, phases_around
+from gputui.model.statistics import Statistics
+from gputui.report.phase_tree import PhaseKey, phase_path, phase_tree, phases_around
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (
     Cell,
@@ -63,6 +64,17 @@ def is_release(call: str) -> bool:
 def allocation_rows(run: Run) -> list[TableRow]:
     """The calls that allocate or free memory, with their times; the longest total first."""
     return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
+
+
+def called_in(run: Run, parts: Iterable[tuple[int, Statistics]]) -> list[tuple[str, int, int]]:
+    """In which phases what has these ranges and times was called: the phase's path, how often, and
+    ns in all, the longest first."""
+    sums: dict[str, tuple[int, int]] = {}
+    for range_number, times in parts:
+        path = phase_path(run, range_number) or OUTSIDE
+        calls, total_ns = sums.get(path, (0, 0))
+        sums[path] = calls + times.count, total_ns + times.total
+    return sorted(((path, *amounts) for path, amounts in sums.items()), key=lambda part: -part[2])
 
 
 @dataclass(slots=True)

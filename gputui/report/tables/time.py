@@ -12,6 +12,7 @@ from typing import NamedTuple
 from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
 from gputui.model.naming import is_library_domain
+from gputui.model.units import duration
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.time_tree import TimeTree, device_trees, shared_gpus, time_tree
 from gputui.report.phase_tree import Phase, PhaseKey, phase_tree
@@ -533,3 +534,57 @@ def _sum(whole: IciclePart) -> None:
 
 
 TABLES = (TIME, SHARED_GPUS, STEP_PROFILE)
+
+
+# The shares of a time tree as people read them.
+
+
+def by_size(tree: TimeTree) -> list[Leaf]:
+    """The leaves that took time, the largest first."""
+    return sorted(tree.leaves, key=lambda leaf: (-tree.leaves[leaf], leaf))
+
+
+class Sums(NamedTuple):
+    """The leaves of a tree, the largest first. Shares are rounded each for itself, as in the
+    summary: made to add up to 100.0 % some of them were a tenth off."""
+
+    leaves: list[Leaf]
+    tree: TimeTree
+
+    def tenths(self, leaves: Iterable[Leaf]) -> float:
+        """The share of some leaves together, in percent with one decimal."""
+        return round(100 * self.tree.share(sum(self.tree.leaves[leaf] for leaf in leaves)), 1)
+
+    def text(self, leaves: Iterable[Leaf]) -> str:
+        tenths = self.tenths(leaves)
+        return f"{tenths:.1f} %" if tenths or not self.leaves else "<0.1 %"
+
+    @property
+    def busy(self) -> list[Leaf]:
+        """What ran."""
+        return [leaf for leaf in self.leaves if not LEAVES[leaf].is_idle]
+
+    @property
+    def idle(self) -> list[Leaf]:
+        """Why nothing ran."""
+        return [leaf for leaf in self.leaves if LEAVES[leaf].is_idle]
+
+
+def sums(tree: TimeTree) -> Sums:
+    """The shares of a tree as they are written everywhere on the screen."""
+    return Sums(by_size(tree), tree)
+
+
+def of_scope(tree: TimeTree) -> str:
+    """What 100 % is."""
+    if tree.has_steps:
+        return f"100 % = {duration(tree.step_mean_ns)}"
+    return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"
+
+
+def amount(tree: TimeTree, ns: float) -> str:
+    """A time of the tree a step, or of the whole scope where there are no steps."""
+    a_step = tree.a_step(ns)
+    if a_step is None:
+        return duration(ns / max(1, tree.devices))
+    return duration(a_step) if a_step >= 1 or not ns else "<1 ns"

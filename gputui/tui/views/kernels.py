@@ -13,7 +13,6 @@ from textual.binding import Binding, BindingType
 from gputui.base.sanitize import cut_middle
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, quantity, rate, size
-from gputui.report.phase_tree import phase_path
 from gputui.report.roofline import kernel_roofs
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -26,7 +25,7 @@ from gputui.report.statistics import (
     memory_time_rows,
 )
 from gputui.report.tables.launches import shape_rows
-from gputui.report.tables.memory import OUTSIDE
+from gputui.report.tables.memory import OUTSIDE, called_in
 from gputui.report.tables.ranks import RankSum, most, rank_sums
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
@@ -270,21 +269,10 @@ class KernelsView(TableView):
         super().show_item(key)
 
     def _phases(self, tables: Tables, name: str) -> list[tuple[str, int, int]]:
-        """(path, count, total ns) of the phases in which the chosen thing was launched."""
-        run = tables.run
-        sums: dict[int, list[int]] = {}
-        pairs = [(phase, one) for known, _, phase, one in self._times(tables) if known == name]
-        for number, times in pairs:
-            entry = sums.setdefault(number, [0, 0])
-            entry[0] += times.count
-            entry[1] += times.total
-        paths: dict[str, list[int]] = {}
-        for number, (instances, total) in sums.items():
-            path = phase_path(run, number) or OUTSIDE
-            entry = paths.setdefault(path, [0, 0])
-            entry[0] += instances
-            entry[1] += total
-        return sorted(((p, c, t) for p, (c, t) in paths.items()), key=lambda entry: -entry[2])
+        times = self._times(tables)
+        return called_in(
+            tables.run, ((phase, one) for known, _, phase, one in times if known == name)
+        )
 
     def _times(self, tables: Tables) -> Iterator[tuple[str, int, int, Statistics]]:
         """The name, process, phase and times of each part of what the tab lists."""

@@ -13,18 +13,17 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.events import GpuSample
 from gputui.model.units import count, percent, size
 from gputui.report.machine_now import memory_fraction, memory_role
-from gputui.report.phase_tree import phase_path
 from gputui.report.schema import AnyTable, Column
 from gputui.report.statistics import TableRow
 from gputui.report.tables import is_memory_metric, metric_text, own_tables
 from gputui.report.tables.memory import (
     COPIES,
-    OUTSIDE,
     PHASE_MEMORY,
     PhaseMemory,
     Transfer,
     allocation_rows,
     among_few,
+    called_in,
     held,
     held_by_phase,
     phase_memory,
@@ -135,14 +134,10 @@ ALLOCATION_SORTS = ("total", "count", "average", "longest")
 
 def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
     """The call's times, and the phases it was made in."""
-    made: dict[str, int] = {}
-    for call in run.api.values():
-        if call.name == row.name:
-            path = phase_path(run, call.range) or OUTSIDE
-            made[path] = made.get(path, 0) + call.time.count
+    calls = [(call.range, call.time) for call in run.api.values() if call.name == row.name]
     rows: list[Row] = [*details_of(call_columns()[1:], row), (), (("called in", "label"),)]
-    for path, calls in sorted(made.items(), key=lambda item: -item[1])[:12]:
-        rows.append(((f"{count(calls):>7} ×  ", "value"), (path, "text")))
+    for path, many, _ in sorted(called_in(run, calls), key=lambda part: -part[1])[:12]:
+        rows.append(((f"{count(many):>7} ×  ", "value"), (path, "text")))
     return tuple(rows)
 
 

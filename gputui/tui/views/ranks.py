@@ -14,6 +14,7 @@ from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, rank_processes, why_not_matched
 from gputui.report.explain.ranks import Lateness, RankLane, lanes_together, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
+from gputui.report.tables.time import amount
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import (
@@ -24,7 +25,7 @@ from gputui.tui.widgets.canvas import (
     percent_range,
     wrap,
 )
-from gputui.tui.widgets.causes import amount, hundred_bar, look
+from gputui.tui.widgets.causes import hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import Move, column, declared

@@ -20,7 +20,15 @@ from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.tables.bounds import idle_phases
 from gputui.report.tables.memory import OUTSIDE
-from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle_of_step
+from gputui.report.tables.time import (
+    IciclePart,
+    Sums,
+    amount,
+    divide_by_kernel,
+    icicle_of_step,
+    of_scope,
+    sums,
+)
 from gputui.state import Run
 from gputui.tui.model import Model
 from gputui.tui.views.icicle import picture
@@ -35,7 +43,7 @@ from gputui.tui.widgets.canvas import (
     paragraph,
     wrap,
 )
-from gputui.tui.widgets.causes import Sums, amount, of_scope, share_bar, sums
+from gputui.tui.widgets.causes import share_bar
 from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.table import Move, column

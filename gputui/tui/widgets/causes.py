@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.units import duration
 from gputui.report.explain.time_tree import TimeTree
+from gputui.report.tables.time import amount, sums
 from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
 
 
@@ -31,57 +30,6 @@ def share_bar(leaf: Leaf, fraction: float, width: int) -> Span:
     if not LEAVES[leaf].is_idle:
         return bar(fraction, width), role
     return (texture * round(min(1.0, fraction) * width) or "▏").ljust(width), role
-
-
-def by_size(tree: TimeTree) -> list[Leaf]:
-    """The leaves that took time, the largest first."""
-    return sorted(tree.leaves, key=lambda leaf: (-tree.leaves[leaf], leaf))
-
-
-class Sums(NamedTuple):
-    """The leaves of a tree, the largest first. Shares are rounded each for itself, as in the
-    summary: made to add up to 100.0 % some of them were a tenth off."""
-
-    leaves: list[Leaf]
-    tree: TimeTree
-
-    def tenths(self, leaves: Iterable[Leaf]) -> float:
-        """The share of some leaves together, in percent with one decimal."""
-        return round(100 * self.tree.share(sum(self.tree.leaves[leaf] for leaf in leaves)), 1)
-
-    def text(self, leaves: Iterable[Leaf]) -> str:
-        tenths = self.tenths(leaves)
-        return f"{tenths:.1f} %" if tenths or not self.leaves else "<0.1 %"
-
-    @property
-    def busy(self) -> list[Leaf]:
-        """What ran."""
-        return [leaf for leaf in self.leaves if not LEAVES[leaf].is_idle]
-
-    @property
-    def idle(self) -> list[Leaf]:
-        """Why nothing ran."""
-        return [leaf for leaf in self.leaves if LEAVES[leaf].is_idle]
-
-
-def sums(tree: TimeTree) -> Sums:
-    """The shares of a tree as they are written everywhere on the screen."""
-    return Sums(by_size(tree), tree)
-
-
-def of_scope(tree: TimeTree) -> str:
-    """What 100 % is."""
-    if tree.has_steps:
-        return f"100 % = {duration(tree.step_mean_ns)}"
-    return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"
-
-
-def amount(tree: TimeTree, ns: float) -> str:
-    """A time of the tree a step, or of the whole scope where there are no steps."""
-    a_step = tree.a_step(ns)
-    if a_step is None:
-        return duration(ns / max(1, tree.devices))
-    return duration(a_step) if a_step >= 1 or not ns else "<1 ns"
 
 
 def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, Leaf]]]:

@@ -15,10 +15,11 @@ from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow
 from gputui.report.statistics import TableRow, classes_of
+from gputui.report.tables.time import of_scope
 from gputui.report.tables.timing import StepColumn, columns_of_tree
 from gputui.state import Run
 from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
-from gputui.tui.widgets.causes import cause_rows, of_scope
+from gputui.tui.widgets.causes import cause_rows
 from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, spread, step_bars
 
