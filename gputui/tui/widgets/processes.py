@@ -103,10 +103,7 @@ def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
     why = session.host_unavailable
 
     def line(label: str, text: str, field: str = "") -> Row:
-        reason = why.get(f"processes.{field}", "")
-        if text == MISSING and reason:
-            return ((f"{label:<20}", "label"), (f"n/a: {reason}", "dim"))
-        return ((f"{label:<20}", "label"), (text, "text"))
+        return _line(label, text, why.get(f"processes.{field}", ""))
 
     rows = [
         line("command", row.command or OUTSIDE),
@@ -142,28 +139,34 @@ def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
     from gputui.collect.processes import process_details
 
     told = process_details(pid, start_ns)
+
+    def number(value: int | None) -> str:
+        return MISSING if value is None else str(value)
+
+    def words(values: Sequence[object] | None) -> str:
+        return MISSING if values is None else " ".join(map(str, values)) or "none"
+
+    def seconds(value: float | None) -> str:
+        return duration(None if value is None else value * 1e9)
+
     rows: list[Row] = [(), (("The host says", "head"),)]
     for label, field, text in (
-        ("arguments", "command", _words(told.command)),
-        ("executable", "executable", told.executable),
-        ("folder", "folder", told.folder),
-        ("status", "status", told.status),
-        ("children", "children", _words(told.children)),
-        ("threads", "threads", _number(told.threads)),
-        ("open files", "open_files", _number(told.open_files)),
-        ("nice", "nice", _number(told.nice)),
-        ("CPU time, own code", "cpu_user_s", _seconds(told.cpu_user_s)),
-        ("CPU time, system", "cpu_user_s", _seconds(told.cpu_system_s)),
-        ("resident memory", "resident_bytes", _bytes(told.resident_bytes)),
-        ("virtual memory", "resident_bytes", _bytes(told.virtual_bytes)),
-        ("read from disk", "read_bytes", _bytes(told.read_bytes)),
-        ("written to disk", "read_bytes", _bytes(told.written_bytes)),
+        ("arguments", "command", words(told.command)),
+        ("executable", "executable", told.executable or MISSING),
+        ("folder", "folder", told.folder or MISSING),
+        ("status", "status", told.status or MISSING),
+        ("children", "children", words(told.children)),
+        ("threads", "threads", number(told.threads)),
+        ("open files", "open_files", number(told.open_files)),
+        ("nice", "nice", number(told.nice)),
+        ("CPU time, own code", "cpu_user_s", seconds(told.cpu_user_s)),
+        ("CPU time, system", "cpu_user_s", seconds(told.cpu_system_s)),
+        ("resident memory", "resident_bytes", size(told.resident_bytes)),
+        ("virtual memory", "resident_bytes", size(told.virtual_bytes)),
+        ("read from disk", "read_bytes", size(told.read_bytes)),
+        ("written to disk", "read_bytes", size(told.written_bytes)),
     ):
-        if text is not None:
-            rows.append(((f"{label:<20}", "label"), (text, "text")))
-        else:
-            reason = told.unavailable.get(field, "unknown")
-            rows.append(((f"{label:<20}", "label"), (f"n/a: {reason}", "dim")))
+        rows.append(_line(label, text, told.unavailable.get(field, "unknown")))
     rows += [(), (("Environment", "head"),)]
     if told.environment is None:
         rows.append(((f"n/a: {told.unavailable.get('environment', 'unknown')}", "dim"),))
@@ -172,20 +175,11 @@ def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _words(values: Sequence[object] | None) -> str | None:
-    return None if values is None else " ".join(map(str, values)) or "none"
-
-
-def _number(value: int | None) -> str | None:
-    return None if value is None else str(value)
-
-
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else duration(value * 1e9)
-
-
-def _bytes(value: int | None) -> str | None:
-    return None if value is None else size(value)
+def _line(label: str, text: str, reason: str) -> Row:
+    """A figure, or the reason why it is missing."""
+    is_missing = text == MISSING and bool(reason)
+    said = (f"n/a: {reason}", "dim") if is_missing else (text, "text")
+    return ((f"{label:<20}", "label"), said)
 
 
 # What views share that list processes below something else: keys, order, and the table.
