@@ -27,8 +27,7 @@ from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.roofline import Roof, roofline, roofs_of_phase, steady_scope, tensor_type
-from gputui.report.tables.bounds import TARGETS, PhaseCauses, causes_of, phase_causes
-from gputui.tui.views.phases import phase_details
+from gputui.report.tables.bounds import TARGETS, PhaseCauses, causes_of, phase_causes, phase_facts
 from tests.conftest import DATA
 from tests.events_for_tests import defined, gpu, header, times
 from tests.report.test_verdict import STEP_NS, a_run, delta
@@ -130,8 +129,8 @@ def test_every_phase_has_its_own_tree() -> None:
         alone = causes_of(loaded.run, one.row)
         assert alone is not None
         assert (alone.leaves, alone.bound) == (one.leaves, one.bound)
-    details = phase_details(step.row, on_gpu=True, causes=step)
-    shown = [(label.strip(), value) for (label, _), (value, _) in details]
+    details = phase_facts(step.row, on_gpu=True, causes=step)
+    shown = [(label.strip(), value) for label, value in details]
     assert ("bound by", "launch") in shown
     assert shown[-6][0] == "launch-bound"
     assert shown[-6][1].startswith("58.0 %")
@@ -152,8 +151,8 @@ def test_the_roofline_of_a_real_decode(demo: Loaded) -> None:
     for row in phase_rows(demo.run):
         roofs = roofs_of_phase(demo.session, demo.run, row)
         assert roofs == ([rows[row.path]] if row.path in rows else [])
-        details = phase_details(row, on_gpu=True, roofs=roofs)
-        shown = {label.strip(): value for (label, _), (value, _) in details}
+        details = phase_facts(row, on_gpu=True, roofs=roofs)
+        shown = {label.strip(): value for label, value in details}
         assert shown.get("GPU 0 in it") == (f"{roofs[0].samples} samples" if roofs else None)
     assert all(row.watts and row.joules for row in rows.values())
 

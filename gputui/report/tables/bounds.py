@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gputui.model import units
+from gputui.model.events import payload_text
 from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.naming import is_launch
 from gputui.model.sketch import Totals
@@ -482,3 +483,89 @@ TARGETS: TableSpec[Target] = TableSpec(
 )  # fmt: skip
 
 TABLES = (PHASE_CAUSES, ROOFLINE, TARGETS)
+
+
+# What is known of one phase.
+
+
+MOST_CAUSES = 6
+"""Leaves of a phase among its details."""
+
+
+def phase_facts(
+    row: PhaseRow,
+    *,
+    on_gpu: bool,
+    causes: PhaseCauses | None = None,
+    roofs: Sequence[Roof] = (),
+    in_order: str = "",
+) -> list[tuple[str, str]]:
+    """What is known of a phase, as labels and texts; `causes` are why the GPU idled and what it
+    did, `roofs` what its counters said meanwhile, `in_order` draws the mean times of its names."""
+    whose = f"{row.pid}" if row.rank is None else f"{row.pid}, rank {row.rank}"
+    pairs = [
+        ("path", row.path),
+        ("domain", row.domain or "(default)"),
+        ("process", whose),
+        ("category", row.category or ""),
+        ("newest payload", payload_text(row.payload) if row.payload else ""),
+        ("instances", units.count(row.instances)),
+        ("CPU time", units.duration(row.cpu_total_ns)),
+        ("average", units.duration(row.cpu.average)),
+        ("median", units.duration(row.cpu.median)),
+        ("shortest", units.duration(row.cpu.minimum)),
+        ("longest", units.duration(row.cpu.maximum)),
+        ("deviation", units.duration(row.cpu.deviation)),
+    ]
+    if (means_ns := row.in_order_ns) is not None:
+        pairs.insert(6, ("names, see #", units.count(row.names)))
+        longest = units.duration(max(means_ns, default=0.0))
+        pairs.insert(8, ("average, in order", f"{in_order} to {longest}".strip()))
+    if row.threads:
+        pairs.insert(3, ("threads", ", ".join(row.threads)))
+    if on_gpu:
+        pairs += [
+            ("GPU busy", units.duration(row.gpu_busy_ns)),
+            ("GPU time", units.duration(row.gpu_total_ns)),
+            ("GPU span, average", _gpu_span(row)),
+            ("kernels", units.count(row.kernels)),
+            (
+                "  of other threads",
+                f"{units.count(row.inherited_kernels)} (autograd's, in no range of their own)"
+                if row.inherited_kernels
+                else "",
+            ),
+            ("launches", units.count(row.launches)),
+        ]
+        if replayed := row.launched.replayed:
+            pairs.append(("replayed by graphs", f"{units.count(replayed)} kernels captured here"))
+    if causes is not None:
+        pairs.append(("bound by", causes.bound or "(nothing leads)"))
+        largest = sorted(causes.leaves.items(), key=lambda part: -part[1])[:MOST_CAUSES]
+        pairs += [
+            (f"  {LEAVES[leaf].label}", f"{100 * ns / causes.wall_ns:.1f} %  {units.duration(ns)}")
+            for leaf, ns in largest
+        ]
+    for roof in roofs:
+        pairs.append((f"GPU {roof.gpu} in it", f"{units.count(roof.samples)} samples"))
+        pairs += [(f"  {label}", text) for label, text in _counters(roof)]
+    return [pair for pair in pairs if pair[1]]
+
+
+def _gpu_span(row: PhaseRow) -> str:
+    if row.gpu_projected_ns is None:
+        return units.duration(None)
+    average = units.duration(row.projected.average)
+    return f"{average} from its first operation's start to its last's end"
+
+
+def _counters(roof: Roof) -> list[tuple[str, str]]:
+    """Those that were read."""
+    read = [
+        ("power", roof.watts, units.quantity(roof.watts, "W")),
+        ("energy", roof.joules, units.joules(roof.joules)),
+        ("SM active", roof.sm_active_percent, units.percent(roof.sm_active_percent)),
+        ("of tensor peak", roof.tensor_peak_percent, units.percent(roof.tensor_peak_percent)),
+        ("of memory peak", roof.memory_peak_percent, units.percent(roof.memory_peak_percent)),
+    ]
+    return [(label, text) for label, value, text in read if value is not None]
