@@ -34,7 +34,6 @@ from tests.tui import scripted
 MAKE = {
     "Question": lambda: boxes.Question("A title", [], boxes.Answer("y", "yes")),
     "DetailsBox": lambda: boxes.DetailsBox(Details("A title", ())),
-    "Help": lambda: boxes.Help(replays=False, own=()),
     "ExportDialog": lambda: boxes.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
@@ -72,7 +71,6 @@ sys.exit(run_app(Source))
 CLOSING = {
     "Question": ("nn", "\r\r", "yn"),
     "DetailsBox": ("qq",),
-    "Help": ("??", "\r\r"),
     "ExportDialog": ("\r\r",),
     "SignalQuestion": ("qq",),
     "Prompt": ("\r\r",),
@@ -176,7 +174,7 @@ def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
     try:
         until(lambda: b"help" in seen and started.exists() and note.exists())
         opens(b"?", b"Keys")
-        closes(b"?")
+        closes(b"\x1b")
         opens(b"q", b"end it and quit")
         closes(b"nn")
         opens(b"q", b"end it and quit")

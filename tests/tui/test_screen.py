@@ -508,7 +508,7 @@ async def test_too_small_a_terminal_says_so(show: Show) -> None:
 
 
 DIALOGS: dict[str, tuple[str, ...]] = {
-    "Help": ("h",), "Palette": ("colon",), "ExportDialog": ("1", "e"), "WorkloadDialog": ("w",),
+    "Palette": ("colon",), "ExportDialog": ("1", "e"), "WorkloadDialog": ("w",),
     "WorkloadForm": ("w", "enter"),
     "DetailsBox": ("1", "6", "down", "enter"), "SignalQuestion": ("1", "6", "down", "K"),
     "Question": ("1", "6", "down", "a"), "Prompt": ("1", "7", "f"),

@@ -37,7 +37,7 @@ async def test_every_key_that_is_offered_does_something_or_says_why_not(
                 if shown.app.screen is not main:
                     await shown.press("escape")
                     await shown.until(lambda: shown.app.screen is main)
-                elif main.current != name or main.query("FilterField"):
+                elif main.current != name or main.query("#filter"):
                     await main.action_view(name)
                 else:
                     assert main._message or main.view.painted != before, where

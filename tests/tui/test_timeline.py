@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from textual.widgets import Input
 
 from gputui.model.events import (
     AnyEvent,
@@ -25,7 +26,6 @@ from gputui.model.events import (
 from gputui.playback.lanes import LaneKind, kept_steps, open_kept
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.tui.dialogs.boxes import FilterField
 from gputui.tui.views.timeline import TimelineView
 from gputui.tui.widgets.lanes import LaneWindow
 from gputui.tui.widgets.view import Lead
@@ -157,7 +157,7 @@ async def test_a_search_without_a_hit_leaves_the_view_where_it_was() -> None:
         title, chosen = window(replay), replay.app.main.view.copied
         seen = []
         await replay.press("slash")
-        assert "find a name" in replay.app.main.query_one(FilterField).placeholder
+        assert "find a name" in replay.app.main.query_one(Input).placeholder
         for letter in "adamwzz":
             await replay.press(letter)
             seen.append((window(replay), replay.app.main.view.copied))

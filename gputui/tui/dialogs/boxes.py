@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
@@ -19,15 +19,13 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Button, DataTable, Input, Label, OptionList, Static
+from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gputui.model.units import size
 from gputui.render.formats import Format
 from gputui.report.tables.processes import OUTSIDE, ProcessRow
-from gputui.tui.shell.keys import Key, keys_of, named
 from gputui.tui.textual_internals import Resized
 from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.line_view import role_style
@@ -234,44 +232,6 @@ class ExportDialog(Dialog[ExportRequest]):
         self.dismiss(ExportRequest(self._formats[number].key, os.path.expanduser(text)))
 
 
-# Where a filter is typed: Textual's field, in the place of the keys.
-
-
-class FilterField(Input):
-    """Tells what is typed at each letter; Enter keeps it, Escape clears it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "clear", show=False),
-        Binding("tab,shift+tab", "submit", show=False, priority=True),
-    ]
-
-    class Typed(Message):
-        """A text to filter by; the last one where the field is left."""
-
-        def __init__(self, text: str, *, is_last: bool = False) -> None:
-            super().__init__()
-            self.text = text
-            self.is_last = is_last
-
-    def __init__(self, text: str, prompt: str) -> None:
-        super().__init__(text, placeholder=prompt, compact=True)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        event.stop()
-        self.post_message(self.Typed(event.value))
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.post_message(self.Typed(event.value, is_last=True))
-
-    def on_blur(self) -> None:
-        if self.is_attached:
-            self.post_message(self.Typed(self.value, is_last=True))
-
-    def action_clear(self) -> None:
-        self.post_message(self.Typed("", is_last=True))
-
-
 class Answer(NamedTuple):
     """What a question may be answered with besides no: a letter, the button's text, and whether the
     letter is the answer, or only goes to the button."""
@@ -438,69 +398,3 @@ class DetailsBox(Dialog[None]):
 
             return Group(Markdown(self._page.read()))
         return self.drawn((*self._details.rows, *self._more))
-
-
-_WITH_GROUPS = 100
-"""Columns of a terminal from which the help says where each key belongs."""
-
-
-class Help(Dialog[str]):
-    """Every key, those of the view that is shown first; what is typed filters them, and Enter does
-    what the chosen one does."""
-
-    is_read_only = True
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,f1", "cancel", show=False),
-        Binding("up,down,pageup,pagedown", "to_keys", show=False),
-    ]
-
-    def __init__(self, *, replays: bool, own: Sequence[Key]) -> None:
-        super().__init__()
-        taken = {name for key in own for name in key.keys}
-        self._keys = list(own)
-        for key in keys_of(replays):
-            if not taken.issuperset(key.keys):
-                left = [word for word in key.shown.split() if named(word) not in taken]
-                self._keys.append(replace(key, shown=" ".join(left)))
-        self._table: DataTable[Text] = DataTable(show_header=False, cursor_type="row")
-        self._none = Line("no key does that", classes="dim")
-
-    def compose(self) -> ComposeResult:
-        """A field, and below it the keys."""
-        with Frame("Keys", "a word filters  ↑ ↓ choose  Enter does it  Esc close", wide=True):
-            yield Input(placeholder="what a key should do", compact=True, id="words")
-            yield self._table
-            yield self._none
-
-    def on_mount(self) -> None:
-        is_wide = self.app.size.width >= _WITH_GROUPS
-        self._table.add_columns(*["where"] * is_wide, "key", "does")
-        self._list("")
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Other words; the key that opened it closes it."""
-        if event.value.endswith("?"):
-            self.dismiss(None)
-        else:
-            self._list(event.value)
-
-    def action_to_keys(self) -> None:
-        self._table.focus()
-
-    def on_input_submitted(self) -> None:
-        self.dismiss(None)
-
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        self.dismiss(event.row_key.value)
-
-    def _list(self, text: str) -> None:
-        words = text.lower().split()
-        table = self._table
-        table.clear()
-        for key in self._keys:
-            said = f"{key.shown} {key.help}".lower()
-            if all(word in said for word in words):
-                cells = (key.group, key.shown, key.help)[-len(table.columns) :]
-                table.add_row(*map(Text, cells), key=key.action)
-        table.display = bool(table.row_count)
-        self._none.display = not table.row_count

@@ -24,7 +24,7 @@ from textual.worker import Worker
 
 from gputui.base import ManualPage, manual_pages
 from gputui.tui.dialogs.boxes import DetailsBox, Options
-from gputui.tui.shell.keys import MOVE, keys_of
+from gputui.tui.shell.keys import MOVE, keys_of, named, own_keys
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
 from gputui.tui.textual_internals import Resized
@@ -111,6 +111,22 @@ class Actions(_Provider):
         """All of them, before anything is typed."""
         for one in self.entries():
             yield DiscoveryHit(one.shown, one.do, one.text)
+
+
+class Keys(Actions):
+    """The help: every key, those of the view that is shown first."""
+
+    def entries(self) -> Sequence[Entry]:
+        main = self.gputui.main
+        own = own_keys(type(main.view))
+        taken = {name for key in own for name in key.keys}
+        found = []
+        for key in (*own, *keys_of(main.replays)):
+            left = [word for word in key.shown.split() if key in own or named(word) not in taken]
+            if left:
+                shown, do = " ".join(left), partial(main.run_action, key.action)
+                found.append(Entry(f"{shown}  {key.help}", key.group, do))
+        return found
 
 
 class Settings(_Provider):
@@ -233,10 +249,12 @@ class _Commands(CommandList, Options):
 class Palette(Resized, CommandPalette):
     """Closed once, and laid out at the newest size, as dialogs are."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_help: bool = False) -> None:
+        """Of everything, or of keys where it `is_help`."""
+        what = "a view, an action, a kernel, a run, a page of the manual…"
         super().__init__(
-            [Actions, Settings, Pages, Places, Runs],
-            placeholder="a view, an action, a kernel, a run, a page of the manual…",
+            [Keys] if is_help else [Actions, Settings, Pages, Places, Runs],
+            placeholder="Keys: what should one do?" if is_help else what,
         )
         self._is_closed = False
         self._closes_at_once = False

@@ -16,7 +16,7 @@ from textual.widgets import ContentSwitcher, Static
 
 from gputui.tui.model import Model
 from gputui.tui.shell.commands import Commands
-from gputui.tui.shell.keys import bindings, is_key, own_keys
+from gputui.tui.shell.keys import bindings, is_key
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
 from gputui.tui.threads import Called
@@ -27,7 +27,8 @@ from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.view import Lead, Led, Notice, View, is_too_small
 
 if TYPE_CHECKING:
-    from gputui.tui.dialogs.boxes import FilterField
+    from textual.widgets import Input
+
     from gputui.tui.widgets.recordings import RecordingLibrary
 
 
@@ -367,25 +368,36 @@ class MainScreen(ViewKeys):
         if not self.view.FILTERS:
             self.say("nothing to filter here")
             return
-        from gputui.tui.dialogs.boxes import FilterField
+        from textual.widgets import Input
 
-        if not self.query(FilterField) and self.bottom.is_attached:
-            field = FilterField(self.view.needle, self.view.FILTER_PROMPT)
+        if not self.query(Input) and self.bottom.is_attached:
+            field = Input(self.view.needle, self.view.FILTER_PROMPT, compact=True, id="filter")
             self.message.display = self.bottom.display = False
             await self.mount(field, before=self.bottom)
             field.focus()
 
-    async def on_filter_field_typed(self, message: FilterField.Typed) -> None:
-        """Other words, or the end of them."""
-        self.view.search(message.text, is_last=message.is_last)
-        if message.is_last:
-            await self._end_filter()
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.view.search(event.value, is_last=False)
         self.draw()
 
-    async def _end_filter(self) -> None:
-        if fields := self.query("FilterField"):
-            await fields.remove()
-            self._draw_bottom()
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        await self._end_filter(event.value)
+
+    async def on_input_blurred(self, event: Input.Blurred) -> None:
+        """A click elsewhere is as Enter."""
+        if event.input.is_attached:
+            await self._end_filter(event.value)
+
+    async def _end_filter(self, text: str | None = None) -> bool:
+        """Take the field away, if there is one; `text` is what was typed, None where that does not
+        count any more."""
+        if not (fields := self.query("#filter")):
+            return False
+        if text is not None:
+            self.view.search(text, is_last=True)
+        await fields.remove()
+        self.draw()
+        return True
 
     def action_palette(self) -> None:
         """Every action and view by name, phases, kernels and runs."""
@@ -403,6 +415,8 @@ class MainScreen(ViewKeys):
 
     async def action_clear(self) -> None:
         """Clear the filter; without one, leave, or follow what runs now."""
+        if await self._end_filter(""):
+            return
         before, was = self.current, self.view.painted
         if self.view.needle:
             self.view.needle = ""
@@ -443,13 +457,10 @@ class MainScreen(ViewKeys):
         self.action_scroll_log(lines)
 
     def action_help(self) -> None:
-        from gputui.tui.dialogs.boxes import Help
+        """Every key in the palette, which does what the chosen one does."""
+        from gputui.tui.dialogs.palette import Palette
 
-        async def chosen(action: str | None) -> None:
-            if action is not None:
-                await self.run_action(action)
-
-        self.app.push_screen(Help(replays=self.replays, own=own_keys(type(self.view))), chosen)
+        self.app.push_screen(Palette(is_help=True))
 
     # --- what the keys lead to
 
@@ -487,7 +498,7 @@ class MainScreen(ViewKeys):
         return view
 
     def _draw_bottom(self) -> None:
-        if self.query("FilterField"):
+        if self.query("#filter"):
             return
         said = self._message
         self.message.display, self.bottom.display = said is not None, said is None
