@@ -6,7 +6,9 @@ Both are asked of the workloads' own process: gputui imports no workload, becaus
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -323,3 +325,36 @@ class Forecaster:
             except OSError as error:
                 raise CatalogueError(f"the workloads gave no forecast: {error}") from None
         return self._process
+
+
+# Values as people type and read them, and the command that starts the same.
+
+
+def value_text(value: Value | None) -> str:
+    """A value as displayed in a field."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def typed_value(parameter: Parameter, text: str) -> Value:
+    """A typed text as the parameter's kind. Raises ValueError saying what is allowed."""
+    try:
+        value = parse_value(parameter, text.strip())
+    except CatalogueError:
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}") from None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {parameter.allowed or parameter.kind}")
+    return value
+
+
+def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
+    """What starts the same from a shell."""
+
+    def typed(value: Value) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    given = [f"-p {shlex.quote(f'{name}={typed(value)}')}" for name, value in values.items()]
+    return " ".join(["gputui", "--workload", shlex.quote(workload.name), *given])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeGuard
 
@@ -243,3 +243,11 @@ def parse_moment(text: str, position_s: float, length_s: float) -> float:
     if sign:
         seconds = position_s + (seconds if sign == "+" else -seconds)
     return max(0.0, seconds)
+
+
+def percent_range(values: Sequence[float]) -> str:
+    """The least and the most of some percentages, once where they read alike."""
+    if not values:
+        return MISSING
+    least, most = percent(min(values)), percent(max(values))
+    return least if least == most else f"{least} to {most}"

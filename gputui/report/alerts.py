@@ -17,6 +17,7 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 from functools import cache
 from typing import Self
 
@@ -36,6 +37,17 @@ from gputui.model.events import (
 )
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.metrics import REASONS, SECONDS_BY_REASON, TEXT, Metric, metrics_of, spread_fields
+from gputui.model.units import duration, percent, percent_range, size
+from gputui.report.machine_now import (
+    health,
+    out_of_line,
+    recent_load,
+    temperature,
+    throttling,
+    trouble,
+)
+from gputui.state import Gpu
+from gputui.state.session import Host, Hosts
 
 # One condition as it is typed, for `--fail-if` and for `--alert`.
 
@@ -334,3 +346,156 @@ def alert_text(alert: Alert) -> str:
     if alert.raised:
         return f"ALERT {about(alert)}: {amount_text(alert.what, alert.value)}"
     return f"alert over: {about(alert)}: {amount_text(alert.what, alert.worst)} at worst"
+
+
+# How several hosts are: who is lost, who is in trouble, who does little while the others work.
+
+
+HOST_IDLE = 1.0
+"""Percent: hosts none of whose GPUs did more in the last readings are idle."""
+
+_LEAST_COMPARED = 3
+_MUCH = 50.0
+
+
+class HostClass(IntEnum):
+    """How urgent a host is, the worst first."""
+
+    LOST = 0
+    TROUBLE = 1
+    ODD = 2
+    BUSY = 3
+    IDLE = 4
+    WITHOUT_GPU = 5
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """One host, and what is wrong with it."""
+
+    host: Host
+    kind: HostClass
+    problem: str = ""
+    load: float | None = None
+    """Percent, the mean of its GPUs over the last readings."""
+
+
+class HostFold(msgspec.Struct, frozen=True):
+    """Hosts that are alike, as one line."""
+
+    kind: HostClass
+    rows: tuple[HostRow, ...]
+    are_more: bool = False
+    """Whether others of the kind stand above."""
+
+    @property
+    def text(self) -> str:
+        names = ", ".join(row.host.name for row in self.rows[:8])
+        names += ", …" if len(self.rows) > 8 else ""
+        if self.kind is HostClass.IDLE:
+            held = sum(gpu_sums(row.host)[0] for row in self.rows)
+            return f"▸ {len(self.rows)} hosts idle, holding {size(held)}: {names}"
+        if self.kind is HostClass.WITHOUT_GPU:
+            return f"▸ {len(self.rows)} hosts without a GPU: {names}"
+        loads = [row.load for row in self.rows if row.load is not None]
+        more = "more " * self.are_more
+        some = f"{len(self.rows)} {more}hosts {percent_range(loads)} busy"
+        return f"▸ {some}, nothing throttled: {names}"
+
+
+def host_row(host: Host, now_ns: int, interval_s: float) -> HostRow:
+    """How a host is, by this end's clock."""
+    if not host.is_up:
+        return HostRow(host, HostClass.LOST, link_text(host, now_ns))
+    session = host.session
+    gpus = list(session.gpus.values())
+    if not gpus:
+        reason = session.header.gpu_unavailable_reason if session.header else None
+        return HostRow(host, HostClass.WITHOUT_GPU, f"no GPU: {reason or 'none was found'}")
+    loads = [load for gpu in gpus if (load := recent_load(gpu)) is not None]
+    mean = sum(loads) / len(loads) if loads else None
+    found = [
+        f"GPU {gpu.facts.index} {what}"
+        for gpu in gpus
+        if (what := gpu_problem(gpu, session.now_ns, interval_s))
+    ]
+    if found:
+        return HostRow(host, HostClass.TROUBLE, "; ".join(found), mean)
+    if odd := out_of_line(gpus):
+        return HostRow(host, HostClass.ODD, "; ".join(odd), mean)
+    is_idle = all(load < HOST_IDLE for load in loads)
+    return HostRow(host, HostClass.IDLE if is_idle else HostClass.BUSY, "", mean)
+
+
+def gpu_problem(gpu: Gpu, now_ns: int, interval_s: float) -> str:
+    """What is wrong with a GPU, "" for nothing."""
+    if lost := trouble(gpu, now_ns, interval_s):
+        return lost
+    for label, text, role in health(gpu):
+        if role == "hot":
+            return f"{label} {text}"
+    heat, role = temperature(gpu)
+    if role == "hot":
+        return heat
+    state, role = throttling(gpu)
+    return state.lower() if role == "hot" else ""
+
+
+def link_text(host: Host, now_ns: int) -> str:
+    """How the link is where it is not up, and since when."""
+    link = host.link
+    if link.state in ("connecting", "up"):
+        return "connecting" if link.state == "connecting" else "reading the machine"
+    seen = ""
+    if host.session.samples and link.since_ns:
+        seconds = max(0, now_ns - link.since_ns) // 10**9
+        seen = f", last seen {duration(seconds * 10**9) if seconds else 'just now'}"
+        seen += " ago" if seconds else ""
+    return f"{link.reason}{seen}"
+
+
+def host_rows(hosts: Hosts, now_ns: int, interval_s: float) -> list[HostRow]:
+    """Every host, those marked that do little while most work."""
+    rows = [host_row(host, now_ns, interval_s) for host in hosts.values()]
+    loads = sorted(row.load for row in rows if row.kind <= HostClass.BUSY and row.load is not None)
+    usual = loads[len(loads) // 2] if len(loads) >= _LEAST_COMPARED else 0.0
+    if usual < _MUCH:
+        return rows
+    return [
+        msgspec.structs.replace(
+            row, kind=HostClass.ODD, problem=f"{percent(row.load)} busy, most {percent(usual)}"
+        )
+        if row.kind is HostClass.BUSY and row.load is not None and row.load < usual / 2
+        else row
+        for row in rows
+    ]
+
+
+def hosts_answer(rows: Sequence[HostRow]) -> tuple[str, str]:
+    """How all hosts are, in a sentence, and its role."""
+    gpus = sum(len(row.host.session.gpus) for row in rows)
+    parts = [f"{len(rows)} host{'s' * (len(rows) != 1)}, {gpus} GPU{'s' * (gpus != 1)}"]
+    counted = {kind: [row for row in rows if row.kind is kind] for kind in HostClass}
+    loads = [row.load for row in counted[HostClass.BUSY] if row.load is not None]
+    for number, words in (
+        (len(counted[HostClass.LOST]), "not seen"),
+        (len(counted[HostClass.TROUBLE]), "in trouble"),
+        (len(counted[HostClass.ODD]), "uneven"),
+        (len(counted[HostClass.BUSY]), f"busy ({percent_range(loads)})" if loads else "busy"),
+        (len(counted[HostClass.IDLE]), "idle"),
+        (len(counted[HostClass.WITHOUT_GPU]), "without a GPU"),
+    ):
+        if number:
+            parts.append(f"{number} {words}")
+    worst = min((row.kind for row in rows), default=HostClass.BUSY)
+    role = "hot" if worst <= HostClass.TROUBLE else "warn" if worst is HostClass.ODD else "value"
+    return f"{parts[0]}: {', '.join(parts[1:])}", role
+
+
+def gpu_sums(host: Host) -> tuple[int, int, float]:
+    """Memory in use and in all, and power, of its GPUs."""
+    samples = [gpu.sample for gpu in host.session.gpus.values() if gpu.sample is not None]
+    return (
+        sum(sample.memory_used_bytes or 0 for sample in samples),
+        sum(sample.memory_total_bytes or 0 for sample in samples),
+        sum(sample.power_watts or 0.0 for sample in samples),
+    )

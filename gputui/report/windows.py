@@ -13,7 +13,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gputui.model.units import percent, quantity, size
 from gputui.report.phase_tree import Phase
+from gputui.report.phases import shares_error_points
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, half_width, mean_of_blocks
 from gputui.state import Process, Run, Session
 
@@ -332,3 +334,28 @@ def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
         if length_ns > added_ns:
             slowdowns.append(100.0 * added_ns / (length_ns - added_ns))
     return max(slowdowns, default=None)
+
+
+def captured_words(session: Session, run: Run) -> list[tuple[str, str]]:
+    """What was captured, and what that cost."""
+    processes = list(run.processes.values())
+    if not processes:
+        return [("nothing", run.unseen_reason or "no process of the run was seen")]
+    cost = cost_of(session, run, shares_error_points(run))
+    pairs = [
+        ("processes", str(len(processes))),
+        ("records", quantity(cost.records)),
+        ("records a second", quantity(cost.records_per_s)),
+        ("dropped", quantity(cost.dropped)),
+        ("unattributed", quantity(cost.unattributed)),
+        ("library's own code, of the run", percent(cost.library_percent)),
+        ("with CUPTI, at most", percent(cost.slowdown_most_percent)),
+        ("reader, of a core", percent(cost.reader_percent)),
+        ("gputui, of a core", percent(cost.monitor_cpu_percent)),
+    ]
+    if cost.recorded_bytes is not None:
+        pairs.append(("recorded", size(cost.recorded_bytes)))
+    if cost.traced_bytes is not None:
+        pairs.append(("traced", size(cost.traced_bytes)))
+    known = sorted({process.attached.cuda_status for process in processes})
+    return pairs + [("CUDA", status) for status in known]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -18,13 +16,14 @@ from textual.widgets.option_list import Option
 
 from gputui.collect.catalogue import (
     Catalogue,
-    CatalogueError,
     Forecast,
     Forecaster,
     Parameter,
     Value,
     Workload,
-    parse_value,
+    command_of,
+    typed_value,
+    value_text,
 )
 from gputui.model import units
 from gputui.tui.dialogs.boxes import Dialog, Frame, Line, Options
@@ -204,36 +203,6 @@ class WorkloadDialog(Dialog[StartRequest]):
 # The form of one workload.
 
 
-def shown(value: Value | None) -> str:
-    """A value as displayed in a field."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
-
-
-def read(parameter: Parameter, text: str) -> Value:
-    """A typed text as the parameter's kind. Raises ValueError saying what is allowed."""
-    try:
-        value = parse_value(parameter, text.strip())
-    except CatalogueError:
-        raise ValueError(f"expected {parameter.allowed or parameter.kind}") from None
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"expected {parameter.allowed or parameter.kind}")
-    return value
-
-
-def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
-    """What starts the same from a shell."""
-
-    def typed(value: Value) -> str:
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
-    given = [f"-p {shlex.quote(f'{name}={typed(value)}')}" for name, value in values.items()]
-    return " ".join(["gputui", "--workload", shlex.quote(workload.name), *given])
-
-
 _IN_FORM: list[BindingType] = [
     Binding("up", "app.focus_previous", show=False),
     Binding("down", "app.focus_next", show=False),
@@ -294,7 +263,7 @@ class Field(Horizontal):
         self._width = width
         self._note = Line(classes="note dim")
         self._set: Input | Choice | YesNo
-        choices = [*map(shown, parameter.choices)] if parameter.kind == "choice" else []
+        choices = [*map(value_text, parameter.choices)] if parameter.kind == "choice" else []
         if parameter.kind == "bool":
             self._set = YesNo(default == "yes", animate=False)
         elif choices and default in choices:
@@ -320,7 +289,7 @@ class Field(Horizontal):
     def text(self) -> str:
         """What is set, as it would be typed."""
         value = self._set.value
-        return shown(value) if isinstance(value, bool) else str(value)
+        return value_text(value) if isinstance(value, bool) else str(value)
 
     @text.setter
     def text(self, text: str) -> None:
@@ -428,7 +397,7 @@ class WorkloadForm(Dialog[StartRequest]):
             values = preset.values if preset is not None else {}
             for one in self._fields:
                 value = values.get(one.parameter.name)
-                one.text = one.default if value is None else shown(value)
+                one.text = one.default if value is None else value_text(value)
         self._changed()
 
     def _changed(self) -> None:
@@ -440,21 +409,21 @@ class WorkloadForm(Dialog[StartRequest]):
         """What to start with. A field at its default is left out, because a default may depend on
         the device the workload finds. Raises ValueError."""
         return {
-            one.parameter.name: read(one.parameter, one.text)
+            one.parameter.name: typed_value(one.parameter, one.text)
             for one in self._fields
             if one.text.strip() != one.default
         }
 
     def _default(self, parameter: Parameter) -> str:
         on_cpu = self._target is None and parameter.cpu_default is not None
-        return shown(parameter.cpu_default if on_cpu else parameter.default)
+        return value_text(parameter.cpu_default if on_cpu else parameter.default)
 
     def _wrong(self) -> Iterator[tuple[Field, str]]:
         """The fields with what is wrong, each by itself or together."""
         for one in self._fields:
             try:
                 if one.text.strip() != one.default:
-                    read(one.parameter, one.text)
+                    typed_value(one.parameter, one.text)
             except ValueError as error:
                 yield one, str(error)
         if (found := self._forecast) is not None and found.wrong:

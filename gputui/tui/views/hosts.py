@@ -5,38 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from math import ceil
 
-import msgspec
-
-from gputui.model.units import MISSING, duration, percent, size, watts
+from gputui.model.units import MISSING, percent, watts
+from gputui.report.alerts import (
+    HostClass,
+    HostFold,
+    HostRow,
+    gpu_problem,
+    gpu_sums,
+    host_rows,
+    hosts_answer,
+)
 from gputui.report.machine_now import (
     busy,
-    health,
     memory_role,
-    out_of_line,
-    recent_load,
-    temperature,
-    throttling,
-    trouble,
 )
 from gputui.report.schema import Column
 from gputui.report.tables.processes import ProcessRow, filter_rows, process_rows
 from gputui.state import Gpu
-from gputui.state.session import Host, Hosts
+from gputui.state.session import Hosts
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, percent_range, wrap
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, wrap
 from gputui.tui.widgets.processes import ProcessListView, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
 from gputui.tui.widgets.view import Details, Lead, Place
 
 # Hosts as rows: one a host with a cell a GPU, those in trouble first, those alike in one line.
 
-
-IDLE = 1.0
-"""Percent: hosts none of whose GPUs did more in the last readings are idle."""
 
 NAME_WIDTH = 15
 GPU_WIDTH = 5
@@ -46,132 +43,21 @@ _FIGURES = "  memory   power   CPU"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _LEAST_FOLDED = 2
 _PROBLEM_WIDTH = 24
-_LEAST_COMPARED = 3
-_MUCH = 50.0
-
-
-class Class(IntEnum):
-    """How urgent a host is, the worst first."""
-
-    LOST = 0
-    TROUBLE = 1
-    ODD = 2
-    BUSY = 3
-    IDLE = 4
-    WITHOUT_GPU = 5
-
-
-class HostRow(msgspec.Struct, frozen=True):
-    """One host, and what is wrong with it."""
-
-    host: Host
-    kind: Class
-    problem: str = ""
-    load: float | None = None
-    """Percent, the mean of its GPUs over the last readings."""
-
-
-class HostFold(msgspec.Struct, frozen=True):
-    """Hosts that are alike, as one line."""
-
-    kind: Class
-    rows: tuple[HostRow, ...]
-    are_more: bool = False
-    """Whether others of the kind stand above."""
-
-    @property
-    def text(self) -> str:
-        names = ", ".join(row.host.name for row in self.rows[:8])
-        names += ", …" if len(self.rows) > 8 else ""
-        if self.kind is Class.IDLE:
-            held = sum(_sums(row.host)[0] for row in self.rows)
-            return f"▸ {len(self.rows)} hosts idle, holding {size(held)}: {names}"
-        if self.kind is Class.WITHOUT_GPU:
-            return f"▸ {len(self.rows)} hosts without a GPU: {names}"
-        loads = [row.load for row in self.rows if row.load is not None]
-        more = "more " * self.are_more
-        some = f"{len(self.rows)} {more}hosts {percent_range(loads)} busy"
-        return f"▸ {some}, nothing throttled: {names}"
 
 
 Listed = HostRow | HostFold
 
 
-def key_of(one: Listed) -> str | Class:
+def key_of(one: Listed) -> str | HostClass:
     """What it is chosen by."""
     return one.host.name if isinstance(one, HostRow) else one.kind
 
 
-def host_row(host: Host, now_ns: int, interval_s: float) -> HostRow:
-    """How a host is, by this end's clock."""
-    if not host.is_up:
-        return HostRow(host, Class.LOST, link_text(host, now_ns))
-    session = host.session
-    gpus = list(session.gpus.values())
-    if not gpus:
-        reason = session.header.gpu_unavailable_reason if session.header else None
-        return HostRow(host, Class.WITHOUT_GPU, f"no GPU: {reason or 'none was found'}")
-    loads = [load for gpu in gpus if (load := recent_load(gpu)) is not None]
-    mean = sum(loads) / len(loads) if loads else None
-    found = [
-        f"GPU {gpu.facts.index} {what}"
-        for gpu in gpus
-        if (what := gpu_problem(gpu, session.now_ns, interval_s))
-    ]
-    if found:
-        return HostRow(host, Class.TROUBLE, "; ".join(found), mean)
-    if odd := out_of_line(gpus):
-        return HostRow(host, Class.ODD, "; ".join(odd), mean)
-    is_idle = all(load < IDLE for load in loads)
-    return HostRow(host, Class.IDLE if is_idle else Class.BUSY, "", mean)
-
-
-def gpu_problem(gpu: Gpu, now_ns: int, interval_s: float) -> str:
-    """What is wrong with a GPU, "" for nothing."""
-    if lost := trouble(gpu, now_ns, interval_s):
-        return lost
-    for label, text, role in health(gpu):
-        if role == "hot":
-            return f"{label} {text}"
-    heat, role = temperature(gpu)
-    if role == "hot":
-        return heat
-    state, role = throttling(gpu)
-    return state.lower() if role == "hot" else ""
-
-
-def link_text(host: Host, now_ns: int) -> str:
-    """How the link is where it is not up, and since when."""
-    link = host.link
-    if link.state in ("connecting", "up"):
-        return "connecting" if link.state == "connecting" else "reading the machine"
-    seen = ""
-    if host.session.samples and link.since_ns:
-        seconds = max(0, now_ns - link.since_ns) // 10**9
-        seen = f", last seen {duration(seconds * 10**9) if seconds else 'just now'}"
-        seen += " ago" if seconds else ""
-    return f"{link.reason}{seen}"
-
-
-def host_rows(hosts: Hosts, now_ns: int, interval_s: float) -> list[HostRow]:
-    """Every host, those marked that do little while most work."""
-    rows = [host_row(host, now_ns, interval_s) for host in hosts.values()]
-    loads = sorted(row.load for row in rows if row.kind <= Class.BUSY and row.load is not None)
-    usual = loads[len(loads) // 2] if len(loads) >= _LEAST_COMPARED else 0.0
-    if usual < _MUCH:
-        return rows
-    return [
-        msgspec.structs.replace(
-            row, kind=Class.ODD, problem=f"{percent(row.load)} busy, most {percent(usual)}"
-        )
-        if row.kind is Class.BUSY and row.load is not None and row.load < usual / 2
-        else row
-        for row in rows
-    ]
-
-
 def arranged(
-    rows: Sequence[HostRow], room: int, per_line: int = 1, opened: frozenset[Class] = frozenset()
+    rows: Sequence[HostRow],
+    room: int,
+    per_line: int = 1,
+    opened: frozenset[HostClass] = frozenset(),
 ) -> list[Listed]:
     """The worst first, in `room` lines if they can be: idle hosts as one, then as many of those
     alike as there is no room for.
@@ -179,55 +65,34 @@ def arranged(
     Hosts of one kind stay in the order in which they were named: rows that follow their loads
     would jump at each reading.
     """
-    of_kind: dict[Class, Sequence[HostRow | HostFold]] = {
-        kind: [row for row in rows if row.kind is kind] for kind in Class
+    of_kind: dict[HostClass, Sequence[HostRow | HostFold]] = {
+        kind: [row for row in rows if row.kind is kind] for kind in HostClass
     }
 
     def lines() -> int:
         whole = sum(isinstance(one, HostFold) or bool(one.problem) for one in _joined(of_kind))
         return whole + ceil((len(_joined(of_kind)) - whole) / per_line)
 
-    for kind in (Class.IDLE, Class.WITHOUT_GPU, Class.BUSY):
+    for kind in (HostClass.IDLE, HostClass.WITHOUT_GPU, HostClass.BUSY):
         members = [row for row in of_kind[kind] if isinstance(row, HostRow)]
         if kind in opened or len(members) < _LEAST_FOLDED or lines() <= room:
             continue
         kept = 0
-        if kind is Class.BUSY:
+        if kind is HostClass.BUSY:
             kept = max(0, len(members) - (lines() - room + 1) * per_line)
         of_kind[kind] = [*members[:kept], HostFold(kind, tuple(members[kept:]), bool(kept))]
     return _joined(of_kind)
 
 
-def _joined(of_kind: dict[Class, Sequence[HostRow | HostFold]]) -> list[Listed]:
+def _joined(of_kind: dict[HostClass, Sequence[HostRow | HostFold]]) -> list[Listed]:
     return [one for members in of_kind.values() for one in members]
 
 
-def answer(rows: Sequence[HostRow]) -> tuple[str, str]:
-    """How all hosts are, in a sentence, and its role."""
-    gpus = sum(len(row.host.session.gpus) for row in rows)
-    parts = [f"{len(rows)} host{'s' * (len(rows) != 1)}, {gpus} GPU{'s' * (gpus != 1)}"]
-    counted = {kind: [row for row in rows if row.kind is kind] for kind in Class}
-    loads = [row.load for row in counted[Class.BUSY] if row.load is not None]
-    for number, words in (
-        (len(counted[Class.LOST]), "not seen"),
-        (len(counted[Class.TROUBLE]), "in trouble"),
-        (len(counted[Class.ODD]), "uneven"),
-        (len(counted[Class.BUSY]), f"busy ({percent_range(loads)})" if loads else "busy"),
-        (len(counted[Class.IDLE]), "idle"),
-        (len(counted[Class.WITHOUT_GPU]), "without a GPU"),
-    ):
-        if number:
-            parts.append(f"{number} {words}")
-    worst = min((row.kind for row in rows), default=Class.BUSY)
-    role = "hot" if worst <= Class.TROUBLE else "warn" if worst is Class.ODD else "value"
-    return f"{parts[0]}: {', '.join(parts[1:])}", role
-
-
 def short_hosts(hosts: Hosts, width: int, height: int, interval_s: float) -> list[Row]:
-    """All hosts in a few rows: the answer, then those that stand out."""
+    """All hosts in a few rows: the hosts_answer, then those that stand out."""
     now_ns = time.time_ns()
     rows = host_rows(hosts, now_ns, interval_s)
-    text, role = answer(rows)
+    text, role = hosts_answer(rows)
     gpus = most_gpus(hosts)
     found: list[Row] = [clip(((f" {text}", role),), width), (), head_row(gpus, width)]
     for one in arranged(rows, height - 5):
@@ -259,17 +124,19 @@ def host_line(row: HostRow, gpus: int, width: int, interval_s: float) -> Row:
     and what is wrong, before which the figures give way.
     """
     host, session = row.host, row.host.session
-    role = "dim" if row.kind is Class.LOST else "hot" if row.kind is Class.TROUBLE else "text"
+    role = (
+        "dim" if row.kind is HostClass.LOST else "hot" if row.kind is HostClass.TROUBLE else "text"
+    )
     name: Span = (fit(f" {host.name}", NAME_WIDTH), role)
-    if row.kind is Class.LOST:
+    if row.kind is HostClass.LOST:
         return clip((name, (f" ✗ {row.problem}", "hot" if host.link.reason else "dim")), width)
-    if row.kind is Class.WITHOUT_GPU:
+    if row.kind is HostClass.WITHOUT_GPU:
         return clip((name, (f" {row.problem}", "dim")), width)
     shown = list(session.gpus.values())
     # Bounded: 64 hosts of any number of GPUs are drawn at each tick.
     cells = [_cell(gpu, session.now_ns, interval_s) for gpu in shown[:gpus]]
     cells.append((" " * (GPU_WIDTH * (gpus - len(cells))), "text"))
-    used, total, power = _sums(host)
+    used, total, power = gpu_sums(host)
     worst = max((memory_role(gpu.sample) for gpu in shown), key=_ROLES.index, default="dim")
     figures: Row = (
         (f"{percent(100 * used / total) if total else MISSING:>8}", worst),
@@ -278,7 +145,7 @@ def host_line(row: HostRow, gpus: int, width: int, interval_s: float) -> Row:
     )
     if not row.problem:
         return clip((name, *cells, *figures), width)
-    problem: Span = (f"  ! {row.problem}", "hot" if row.kind is Class.TROUBLE else "warn")
+    problem: Span = (f"  ! {row.problem}", "hot" if row.kind is HostClass.TROUBLE else "warn")
     left = width - NAME_WIDTH - GPU_WIDTH * gpus - len(_FIGURES)
     return clip((name, *cells, *(figures if left >= _PROBLEM_WIDTH else ()), problem), width)
 
@@ -293,16 +160,6 @@ def _cell(gpu: Gpu, now_ns: int, interval_s: float) -> Span:
     block = _BLOCKS[min(7, int(load / 100 * 8))]
     role = "hot" if gpu_problem(gpu, now_ns, interval_s) else "utilization"
     return (f"{block}{min(100, round(load)):>3}".rjust(GPU_WIDTH), role)
-
-
-def _sums(host: Host) -> tuple[int, int, float]:
-    """Memory in use and in all, and power, of its GPUs."""
-    samples = [gpu.sample for gpu in host.session.gpus.values() if gpu.sample is not None]
-    return (
-        sum(sample.memory_used_bytes or 0 for sample in samples),
-        sum(sample.memory_total_bytes or 0 for sample in samples),
-        sum(sample.power_watts or 0.0 for sample in samples),
-    )
 
 
 _GAP = 2
@@ -326,7 +183,7 @@ class HostsView(ProcessListView):
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self._opened: frozenset[Class] = frozenset()
+        self._opened: frozenset[HostClass] = frozenset()
         self._at = Cursor()
         """Which host is chosen; `cursor` is that of the processes."""
         self._listed: list[Listed] = []
@@ -341,7 +198,7 @@ class HostsView(ProcessListView):
         everything = host_rows(hosts, time.time_ns(), self.model.interval_s)
         needle = self.needle.casefold()
         shown = [row for row in everything if needle in row.host.name.casefold()]
-        text, role = answer(everything)
+        text, role = hosts_answer(everything)
         self._processes = self._all_processes()
         least = min(2 + max(1, len(self._processes)), max(4, height // 3))
         rows: list[Row] = [clip(((f" {text}", role),), width)]
@@ -430,7 +287,7 @@ class HostsView(ProcessListView):
         wanted = line_width(gpus)
         self._per_line = max(1, (width + _GAP) // (wanted + _GAP))
         each = (width - _GAP * (self._per_line - 1)) // self._per_line
-        opened = frozenset(Class) if self.needle else self._opened
+        opened = frozenset(HostClass) if self.needle else self._opened
         self._listed = arranged(rows, height - 1, self._per_line, opened)
         self._at.window([key_of(one) for one in self._listed], len(self._listed))
         drawn = self._lines()

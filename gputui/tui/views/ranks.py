@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import duration, percent
+from gputui.model.units import duration, percent, percent_range
 from gputui.report.answer import clocks_of
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.rank_causes import RankTime
@@ -17,14 +17,7 @@ from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
 from gputui.report.tables.time import amount
 from gputui.state import Run, Session
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import (
-    Row,
-    Span,
-    heading,
-    joined,
-    percent_range,
-    wrap,
-)
+from gputui.tui.widgets.canvas import Row, Span, heading, joined, wrap
 from gputui.tui.widgets.causes import hundred_bar, look
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from gputui.model.units import MISSING, count, duration, parameter, percent, quantity, size
+from gputui.model.units import MISSING, count, duration, parameter
 from gputui.report.explain import Analysis, findings
-from gputui.report.phases import shares_error_points
 from gputui.report.schema import AnyTable, Cell, Column
 from gputui.report.tables import summary_tables
-from gputui.report.windows import cost_of
+from gputui.report.windows import captured_words
 from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, wrap
@@ -59,7 +58,12 @@ def listed(session: Session, run: Run, *, lost_end: bool = False) -> list[Listed
     advice = _pairs("findings", "Findings", found, ("finding", "what to try"))
     return [
         table
-        for table in (facts, advice, *tables, _pairs("capture", "Capture", _capture(session, run)))
+        for table in (
+            facts,
+            advice,
+            *tables,
+            _pairs("capture", "Capture", captured_words(session, run)),
+        )
         if table.lines and table.columns
     ]
 
@@ -242,28 +246,3 @@ def _facts(session: Session, run: Run, lost_end: bool) -> list[tuple[str, str]]:
     if run.started.kind == "command":
         return [*pairs, ("arguments", " ".join(run.started.arguments))]
     return pairs + [(name, parameter(value)) for name, value in run.started.parameters.items()]
-
-
-def _capture(session: Session, run: Run) -> list[tuple[str, str]]:
-    """What was captured, and what that cost."""
-    processes = list(run.processes.values())
-    if not processes:
-        return [("nothing", run.unseen_reason or "no process of the run was seen")]
-    cost = cost_of(session, run, shares_error_points(run))
-    pairs = [
-        ("processes", str(len(processes))),
-        ("records", quantity(cost.records)),
-        ("records a second", quantity(cost.records_per_s)),
-        ("dropped", quantity(cost.dropped)),
-        ("unattributed", quantity(cost.unattributed)),
-        ("library's own code, of the run", percent(cost.library_percent)),
-        ("with CUPTI, at most", percent(cost.slowdown_most_percent)),
-        ("reader, of a core", percent(cost.reader_percent)),
-        ("gputui, of a core", percent(cost.monitor_cpu_percent)),
-    ]
-    if cost.recorded_bytes is not None:
-        pairs.append(("recorded", size(cost.recorded_bytes)))
-    if cost.traced_bytes is not None:
-        pairs.append(("traced", size(cost.traced_bytes)))
-    known = sorted({process.attached.cuda_status for process in processes})
-    return pairs + [("CUDA", status) for status in known]

@@ -15,8 +15,6 @@ from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
 
-from gputui.model.units import MISSING, percent
-
 # Ink that equals a figure: parts of a whole, and scales that fit what is seen.
 
 
@@ -193,14 +191,6 @@ def joined(cells: Iterable[Span]) -> list[Span]:
         ("".join([text for text, _ in part]), role)
         for role, part in groupby(cells, key=itemgetter(1))
     ]
-
-
-def percent_range(values: Sequence[float]) -> str:
-    """The least and the most of some percentages, once where they read alike."""
-    if not values:
-        return MISSING
-    least, most = percent(min(values)), percent(max(values))
-    return least if least == most else f"{least} to {most}"
 
 
 def chosen_row(row: Row, width: int) -> Row:

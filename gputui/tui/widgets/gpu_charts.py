@@ -12,11 +12,11 @@ import msgspec
 from gputui.model.events import GpuSample
 from gputui.model.metrics import charted, metrics_of
 from gputui.model.units import MISSING, clock_text, percent, rate, size, watts, whole_percent
+from gputui.report.alerts import link_text
 from gputui.report.machine_now import memory_fraction, memory_role, memory_text
 from gputui.state import Gpu, Session, Track
 from gputui.tui.model import Model
 from gputui.tui.source import Playback
-from gputui.tui.views.hosts import link_text
 from gputui.tui.widgets.canvas import Row, beside, clip, labelled
 from gputui.tui.widgets.chart import NOW, USUAL, Chart, Look, TimeAxis, chart_rows, label_width
 from gputui.tui.widgets.view import View
