@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from gputui.model.units import percent, quantity, size
 from gputui.report.phase_tree import Phase
-from gputui.report.phases import shares_error_points
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, half_width, mean_of_blocks
 from gputui.state import Process, Run, Session
 
@@ -336,12 +335,12 @@ def _slowdown_percent(run: Run, cupti_ns: int) -> float | None:
     return max(slowdowns, default=None)
 
 
-def captured_words(session: Session, run: Run) -> list[tuple[str, str]]:
+def captured_words(session: Session, run: Run, shares_error: float | None) -> list[tuple[str, str]]:
     """What was captured, and what that cost."""
     processes = list(run.processes.values())
     if not processes:
         return [("nothing", run.unseen_reason or "no process of the run was seen")]
-    cost = cost_of(session, run, shares_error_points(run))
+    cost = cost_of(session, run, shares_error)
     pairs = [
         ("processes", str(len(processes))),
         ("records", quantity(cost.records)),

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from gputui.model.units import MISSING, count, duration, parameter
 from gputui.report.explain import Analysis, findings
+from gputui.report.phases import shares_error_points
 from gputui.report.schema import AnyTable, Cell, Column
 from gputui.report.tables import summary_tables
 from gputui.report.windows import captured_words
@@ -62,7 +63,7 @@ def listed(session: Session, run: Run, *, lost_end: bool = False) -> list[Listed
             facts,
             advice,
             *tables,
-            _pairs("capture", "Capture", captured_words(session, run)),
+            _pairs("capture", "Capture", captured_words(session, run, shares_error_points(run))),
         )
         if table.lines and table.columns
     ]
