@@ -39,11 +39,19 @@ def newest_sample(gpu: Gpu) -> GpuSample:
     return gpu.sample or GpuSample(index=gpu.facts.index)
 
 
-def mig_instances(gpu: Gpu) -> list[tuple[MigFacts, MigSample]]:
-    """Each MIG instance with its sample."""
+class MigInstance(NamedTuple):
+    """A MIG instance with its newest sample."""
+
+    gpu: int
+    facts: MigFacts
+    sample: MigSample
+
+
+def mig_instances(gpu: Gpu) -> list[MigInstance]:
+    """Each MIG instance with its sample, an empty one where there is none."""
     samples = {sample.index: sample for sample in newest_sample(gpu).mig_instances}
     return [
-        (facts, samples.get(facts.index, MigSample(index=facts.index)))
+        MigInstance(gpu.facts.index, facts, samples.get(facts.index, MigSample(index=facts.index)))
         for facts in gpu.facts.mig_instances
     ]
 
@@ -105,22 +113,12 @@ def _xids(gpu: Gpu) -> str | None:
 # --- tables
 
 
-class _Instance(NamedTuple):
-    gpu: int
-    facts: MigFacts
-    sample: MigSample
-
-
 def _gpus(session: Session, _run: object) -> list[Gpu]:
     return [gpu for _, gpu in sorted(session.gpus.items())]
 
 
-def _instances(session: Session, _run: object) -> list[_Instance]:
-    return [
-        _Instance(gpu.facts.index, *instance)
-        for gpu in _gpus(session, None)
-        for instance in mig_instances(gpu)
-    ]
+def _instances(session: Session, _run: object) -> list[MigInstance]:
+    return [instance for gpu in _gpus(session, None) for instance in mig_instances(gpu)]
 
 
 def _place(declared: tuple[str, Metric]) -> tuple[int, int]:
@@ -141,8 +139,8 @@ def _declared(table: OnceTable) -> list[Column[Gpu]]:
     ]
 
 
-def _shares_of_instances() -> list[Column[_Instance]]:
-    def column(field: str, metric: Metric, title: str) -> Column[_Instance]:
+def _shares_of_instances() -> list[Column[MigInstance]]:
+    def column(field: str, metric: Metric, title: str) -> Column[MigInstance]:
         return Column(title, metric.unit.show, field, lambda row: getattr(row.sample, field))
 
     return [
@@ -173,7 +171,7 @@ GPUS_NOW: TableSpec[Gpu] = TableSpec(
     order=0,
 )  # fmt: skip
 
-INSTANCES_NOW: TableSpec[_Instance] = TableSpec(
+INSTANCES_NOW: TableSpec[MigInstance] = TableSpec(
     key="mig",
     title="MIG instances",
     meaning="The parts that GPUs are divided into.",
@@ -396,7 +394,7 @@ def _gpu(gpu: Gpu) -> dict[str, Any]:
         "name": facts.pop("name"),
         **_fields(newest_sample(gpu)),
         "mig_instances": [
-            _fields(instance) | _fields(sample) for instance, sample in mig_instances(gpu)
+            _fields(part.facts) | _fields(part.sample) for part in mig_instances(gpu)
         ],
         "status_time": moment(gpu.status.time_ns) if gpu.status else None,
         **status,

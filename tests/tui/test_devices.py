@@ -102,7 +102,7 @@ async def test_mig_instances_have_their_lines(show: Show) -> None:
     batch = scripted.with_instances(scripted.header(1), scripted.machine(0, 1))
     async with show([batch], (120, 40)) as shown:
         assert "77 %" in line_with(shown.lines, "3g.71gb")
-        assert "9.00 GiB of 70.0 GiB" in line_with(shown.lines, "3g.71gb")
+        assert "9.00/70.0 GiB" in line_with(shown.lines, "3g.71gb")
         assert "n/a" in line_with(shown.lines, "4g.71gb")
 
 

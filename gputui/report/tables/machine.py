@@ -5,18 +5,22 @@ A recording with a run has those of its GPUs' readings and of alerts as well.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
+from datetime import datetime
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
 from gputui.model import units
 from gputui.model.events import DeviceDelta, GpuSample, HostSample
-from gputui.model.metrics import CELSIUS, WATTS, Metric, metrics_of
+from gputui.model.metrics import CELSIUS, GROUPS, WATTS, Group, Metric, metrics_of
 from gputui.report.alerts import amount_text
+from gputui.report.machine_now import mig_instances
 from gputui.report.schema import Column, TableSpec, count, if_any, percent, size, text, time
 from gputui.report.tables.energy import energy_joules, span_of, used_span
-from gputui.state import AlertSpan, Occupant, Readings, Run, Series, Session, Span
+from gputui.state import AlertSpan, Gpu, Occupant, Readings, Run, Series, Session, Span, gpu_metrics
 
 
 class _Gpu(NamedTuple):
@@ -455,3 +459,63 @@ ALERTS: TableSpec[AlertRow] = TableSpec(
 
 TABLES = (DEVICES, ALERTS)
 MACHINE_TABLES = (GPUS, THROTTLING, EVENTS, PROCESSES, HOST, GPU_FIGURES, ALERTS)
+
+
+# Everything that is known of a GPU, in groups; what is not there says why.
+
+
+def gpu_facts(gpu: Gpu) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Groups with their titles, of labels and texts: every figure and fact of a GPU, and why one
+    is missing."""
+    groups: list[tuple[str, list[tuple[str, str]]]] = []
+    named = {"device"}
+    for title in GROUPS:
+        facts = []
+        for field, metric in _group(title):
+            named.add(field)
+            value = gpu.figure(field)
+            if value is not None:
+                facts.append((metric.label, _with_source(gpu, field, metric.unit.show(value))))
+            elif not metric.optional:
+                reason = gpu.unavailable.get(field, "not reported by the driver")
+                facts.append((metric.label, f"{units.MISSING}: {reason}"))
+        if title == "Links":
+            facts += _ways(gpu)
+        groups.append((title, facts))
+    if instances := mig_instances(gpu):
+        uuids = [(f"{one.facts.index} {one.facts.name}", one.facts.uuid) for one in instances]
+        groups.append(("MIG instances", uuids))
+    others = [(name, why) for name, why in gpu.unavailable.items() if name not in named]
+    if others:
+        missing = [(name, f"{units.MISSING}: {why}") for name, why in others]
+        groups.append(("Not available either", missing))
+    return groups
+
+
+def _ways(gpu: Gpu) -> list[tuple[str, str]]:
+    """The ways to other GPUs, those of one kind together."""
+    ways: dict[str, list[str]] = {}
+    for other, way in sorted(gpu.facts.topology.items()):
+        ways.setdefault(way, []).append(str(other))
+    return [(f"to GPU {', '.join(others)}", way) for way, others in ways.items()]
+
+
+@functools.cache
+def _group(title: Group) -> tuple[tuple[str, Metric], ...]:
+    """The figures and facts of one section, from top to bottom."""
+    placed = [
+        (metric.details[1], field, metric)
+        for field, metric in gpu_metrics().items()
+        if metric.details is not None and metric.details[0] == title
+    ]
+    return tuple((field, metric) for _, field, metric in sorted(placed, key=itemgetter(0)))
+
+
+def _with_source(gpu: Gpu, field: str, text: str) -> str:
+    """A figure, and what belongs beside it."""
+    if field == "peak_memory_bandwidth_bytes_per_s" and gpu.facts.peak_memory_bandwidth_source:
+        return f"{text} ({gpu.facts.peak_memory_bandwidth_source})"
+    if field == "last_xid" and gpu.status and gpu.status.last_xid_time_ns is not None:
+        when = datetime.fromtimestamp(gpu.status.last_xid_time_ns / 1e9).astimezone()
+        return f"{text} at {when:%Y-%m-%d %H:%M:%S}"
+    return text
