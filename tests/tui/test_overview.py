@@ -26,6 +26,7 @@ from gputui.report.explain import Analysis, Finding, Verdict, conclusion
 from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.statistics import kernel_rows, memory_time_rows
+from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.time import sums
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
@@ -33,7 +34,7 @@ from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.canvas import apportion, nice_top, row_width
 from gputui.tui.widgets.causes import cause_rows, hundred_bar
-from gputui.tui.widgets.run import evidence, longest_inside, verdict_rows
+from gputui.tui.widgets.run import evidence, verdict_rows
 from gputui.tui.widgets.run_panels import distribution, step_points
 from gputui.tui.widgets.view import Lead
 from tests.conftest import DATA

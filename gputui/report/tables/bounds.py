@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.events import payload_text
-from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
-from gputui.model.naming import is_launch
+from gputui.model.leaves import (
+    COPIES,
+    LEAF_OF_KEY,
+    LEAVES,
+    Leaf,
+    idle_sum,
+    leaf_of_kernel,
+    leaf_of_number,
+)
+from gputui.model.naming import is_launch, short_name
 from gputui.model.sketch import Totals
+from gputui.report.explain import Finding
 from gputui.report.explain.analysis import Analysis
+from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.time_tree import benchmark_rows
-from gputui.report.phase_tree import Phase, phase_tree, ranges_below
-from gputui.report.phases import PhaseRow, phase_rows
+from gputui.report.phase_tree import Phase, phase_path, phase_tree, ranges_below
+from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.roofline import Roof, others_percent, roofline, steady_share
 from gputui.report.schema import (
     REASON,
@@ -31,6 +42,7 @@ from gputui.report.schema import (
     text,
     time,
 )
+from gputui.report.statistics import kernel_name
 from gputui.state import Run, Session
 
 # --- Each phase's own time tree: what ran, why the GPU idled for it, and what binds it.
@@ -569,3 +581,60 @@ def _counters(roof: Roof) -> list[tuple[str, str]]:
         ("of memory peak", roof.memory_peak_percent, units.percent(roof.memory_peak_percent)),
     ]
     return [(label, text) for label, value, text in read if value is not None]
+
+
+# What takes most of a cause that no line is known of.
+
+
+_CALLS = {
+    Leaf.SYNC: re.compile("Synchronize|^cu(da)?Memcpy(?!.*Async)"),
+    Leaf.ALLOCATION: re.compile("Malloc|Free"),
+}
+"""Calls in which the CPU is meanwhile."""
+
+
+def longest_inside(
+    session: Session, run: Run, finding: Finding, names: Mapping[str, str] | None = None
+) -> str:
+    """What a cause that no line is known of is of: the kernel, the copy or the call that takes most
+    of it, and the phase; of other idle time the phase alone. Empty where neither is known."""
+    leaf = LEAF_OF_KEY.get(finding.cause)
+    if leaf is None or finding.place or ".py" in "".join(finding.evidence):
+        return ""
+    if leaf in COPIES:
+        timed = [(copy.operation.strip("[]").removeprefix("CUDA "), copy.phase, copy.time)
+                 for copy in run.memory_operations.values()
+                 if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE)]  # fmt: skip
+    elif calls := _CALLS.get(leaf):
+        timed = [(call.name, call.range, call.time) for call in run.api.values()
+                 if calls.search(call.name)]  # fmt: skip
+    elif LEAVES[leaf].is_idle:
+        step = main_step(run, phase_rows(run))
+        inside = [(path, part) for path, part in idle_phases(run)
+                  if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
+        if inside:
+            (path, part), whole = inside[0], sum(part for _, part in inside) or 1.0
+            return (
+                f"{path}, {units.percent(100 * part / whole)} of the idle time in phases of a step"
+            )
+        lines = line_shares(run, leaf=leaf)[:1] if leaf in AT_A_LINE else []
+        shares = [(one.where, units.percent(100 * one.seen / one.samples)) for one in lines]
+        return "".join(f"{at}, in {share} of the samples: no line has most" for at, share in shares)
+    else:
+        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
+        named = [(kernel_name(session, one.kernel), one) for one in run.kernels.values()]
+        timed = [(name, one.phase, one.time) for name, one in named if leaf_of_kernel(name) is own]
+    took: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    by_phase: Counter[tuple[str, str]] = Counter()
+    for name, phase, one in timed:
+        took[name] += one.total
+        times[name] += one.count
+        by_phase[name, phase_path(run, phase) or ""] += one.total
+    if not took:
+        return ""
+    [(name, total_ns)] = took.most_common(1)
+    path = next(path for (of, path), _ in by_phase.most_common() if of == name)
+    shown = (names or {}).get(name) or short_name(name)
+    each = f"{shown}: {units.count(times[name])} × {units.duration(total_ns / max(1, times[name]))}"
+    return f"{each}, in {path}" if path else each

@@ -18,6 +18,7 @@ from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import PhaseRow, in_main_step, main_step, phase_rows
 from gputui.report.scope import step_meaning
 from gputui.report.statistics import TableRow, kernel_rows
+from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
@@ -41,7 +42,6 @@ from gputui.tui.widgets.run import (
     alert_rows,
     evidence,
     how_sure,
-    longest_inside,
     metric_rows,
     no_run,
     problems,

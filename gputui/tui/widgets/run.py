@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from textual.content import Content
 from textual.widgets import Log
 
-from gputui.model.leaves import COPIES, LEAF_OF_KEY, LEAVES, Leaf, leaf_of_kernel
-from gputui.model.naming import short_name
-from gputui.model.units import count, duration, parameter, percent, quantity
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.model.units import count, duration, parameter, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.answer import other_means
 from gputui.report.explain import Finding, Verdict
-from gputui.report.explain.lines import AT_A_LINE, line_shares
-from gputui.report.phase_tree import phase_path
-from gputui.report.phases import main_step, phase_rows, shares_error_points
+from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
-from gputui.report.statistics import half_width, kernel_name
+from gputui.report.statistics import half_width
 from gputui.report.tables import metric_text
-from gputui.report.tables.bounds import idle_phases
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.model import Model
@@ -47,11 +42,6 @@ from gputui.tui.widgets.view import Details, Lead
 
 _WHERE = "Enter shows where"
 
-_CALLS = {
-    Leaf.SYNC: re.compile("Synchronize|^cu(da)?Memcpy(?!.*Async)"),
-    Leaf.ALLOCATION: re.compile("Malloc|Free"),
-}
-"""Calls in which the CPU is meanwhile."""
 
 MOST_SEEN = 3
 """Rows of what was seen of a cause, where a screen is high."""
@@ -108,51 +98,6 @@ def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[R
 
 
 _IS_PLACE = re.compile(r"\.py\b|not recorded")
-
-
-def longest_inside(
-    session: Session, run: Run, finding: Finding, names: Mapping[str, str] | None = None
-) -> str:
-    """What a cause that no line is known of is of: the kernel, the copy or the call that takes most
-    of it, and the phase; of other idle time the phase alone. Empty where neither is known."""
-    leaf = LEAF_OF_KEY.get(finding.cause)
-    if leaf is None or finding.place or ".py" in "".join(finding.evidence):
-        return ""
-    if leaf in COPIES:
-        timed = [(copy.operation.strip("[]").removeprefix("CUDA "), copy.phase, copy.time)
-                 for copy in run.memory_operations.values()
-                 if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE)]  # fmt: skip
-    elif calls := _CALLS.get(leaf):
-        timed = [(call.name, call.range, call.time) for call in run.api.values()
-                 if calls.search(call.name)]  # fmt: skip
-    elif LEAVES[leaf].is_idle:
-        step = main_step(run, phase_rows(run))
-        inside = [(path, part) for path, part in idle_phases(run)
-                  if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
-        if inside:
-            (path, part), whole = inside[0], sum(part for _, part in inside) or 1.0
-            return f"{path}, {percent(100 * part / whole)} of the idle time in phases of a step"
-        lines = line_shares(run, leaf=leaf) if leaf in AT_A_LINE else []
-        return "".join(f"{one.where}, in {percent(100 * one.seen / one.samples)} of the samples: "
-                       "no line has most" for one in lines[:1])  # fmt: skip
-    else:
-        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
-        named = [(kernel_name(session, one.kernel), one) for one in run.kernels.values()]
-        timed = [(name, one.phase, one.time) for name, one in named if leaf_of_kernel(name) is own]
-    took: Counter[str] = Counter()
-    times: Counter[str] = Counter()
-    by_phase: Counter[tuple[str, str]] = Counter()
-    for name, phase, time in timed:
-        took[name] += time.total
-        times[name] += time.count
-        by_phase[name, phase_path(run, phase) or ""] += time.total
-    if not took:
-        return ""
-    [(name, total_ns)] = took.most_common(1)
-    path = next(path for (of, path), _ in by_phase.most_common() if of == name)
-    shown = (names or {}).get(name) or short_name(name)
-    each = f"{shown}: {count(times[name])} × {duration(total_ns / max(1, times[name]))}"
-    return f"{each}, in {path}" if path else each
 
 
 UNSURE = 0.25
