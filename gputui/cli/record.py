@@ -307,7 +307,7 @@ class _MachineRecorder(UnattendedRecorder):
             self._remark()
             self._progress.show(self._session)
         except Exception as error:
-            from gputui.tui.threads import crash_line
+            from gputui.base import crash_line
 
             self._is_blind = True
             self._progress.clear()

@@ -130,10 +130,10 @@ def run_app(
         # Loaded while the driver starts.
         from asyncio import CancelledError
 
+        from gputui.base import crash_line
         from gputui.state import Session
         from gputui.tui.app import GputuiApp
         from gputui.tui.textual_internals import Terminal
-        from gputui.tui.threads import crash_line
 
         to = begun.connect if begun is not None else connect
         app = GputuiApp(to, Session(), options, driver_class=Terminal, starts=begun is None)

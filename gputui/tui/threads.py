@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -17,6 +15,7 @@ from textual.driver import Driver
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.message import Message
 
+from gputui.base import one_line
 from gputui.base.sanitize import LIKENESS
 from gputui.tui.running import Ending
 from gputui.tui.themes import defaults_of, sixteen_colors
@@ -63,22 +62,6 @@ class AsciiFilter(TextFilter):
             segment if segment.control else Segment(plain(segment.text), segment.style)
             for segment in segments
         ]
-
-
-# Errors in words for people.
-
-
-def one_line(error: BaseException) -> str:
-    """An error in one line: its own message, or its class if it has none."""
-    text = " ".join(str(error).split())
-    return text[:300] if text else type(error).__name__
-
-
-def crash_line(error: BaseException) -> str:
-    """An internal error in one line: what and where, without anybody's data."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"internal error: {type(error).__name__}: {one_line(error)}{where}"
 
 
 # How the application looks on the terminal there is: its colours, and ASCII where that is
