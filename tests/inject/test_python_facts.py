@@ -171,25 +171,35 @@ Ids(masks).to("cuda")
 
 @needs_monitoring
 def test_a_tensor_that_a_line_copies_again_unchanged_is_told(tmp_path: Path) -> None:
-    """Nor one that is written to in between, nor a new one each time, nor a small one."""
+    """Not one that is written to in between, also by NumPy, a new one each time, or a small one."""
     program = f"""
 import time
 import torch
 class Table(torch.Tensor):
-    nbytes, _version = 1 << 20, 0
-    is_cuda = False
-table, written, small = Table(), Table(), Table()
+    nbytes, _version, values = 1 << 20, 0, [1, 2, 3]
+    is_contiguous = detach = lambda self: self
+    def view(self, _): return self
+    def __len__(self): return 3
+    def __getitem__(self, part): return self
+    def tolist(self): return self.values
+table, written, small, others = Table(), Table(), Table(), Table()
 small.nbytes = 100
-for turn in range(5):
-    table.to("cuda")
-    written.to("cuda"); written._version += 1
-    Table().to("cuda")
-    small.to("cuda")
+def some():
+    for turn in range(5):
+        table.to("cuda")
+        written.to("cuda"); written._version += 1
+        Table().to("cuda")
+        small.to("cuda")
+        others.to("cuda")
+some()
+{WAIT_FOR_READINGS}
+others.values = [4]
+some()
 {WAIT_FOR_READINGS}
 """
     facts, _ = written(tmp_path, program)
     again = {key[1]: sums for key, sums in added(facts).items() if key[0] == "copied.again"}
-    assert again == {"10": (4, 4 << 20)}
+    assert again == {"15": (9, 9 << 20), "19": (4, 4 << 20)}
 
 
 LAYERS = """

@@ -46,9 +46,9 @@ _TENSOR_CALLS = ("to", "cuda", "cpu", "item", "tolist", "numpy", "pin_memory")
 # What reads a value where it is given a tensor.
 _CASTS = {float: "float", int: "int", bool: "bool"}
 _MOVES = ("to", "cuda")
-AGAIN_BYTES, MOST_AGAIN = 1 << 16, 64
-"""Bytes of a tensor from which it is seen whether a line copies it again, and tensors of a line
-that are remembered."""
+AGAIN_BYTES, MOST_AGAIN, LOOKED_AT = 1 << 16, 64, 64
+"""Bytes of a tensor from which it is seen whether a line copies it again, tensors of a line that
+are remembered, and values of one that are looked at some ten times a second."""
 _FUNCTIONS = {
     "torch.cuda": ("synchronize", "empty_cache"),
     "gc": ("collect",),
@@ -160,7 +160,8 @@ class Facts:
                     site = new_site(code, offset, name)
                     if site is None:
                         return off
-                if not site[0]:
+                looks = not site[0]
+                if looks:
                     site[2] = _described(first)
                     if name in ("to", "cuda") and _TOKENS.fullmatch(site[2]):
                         seen = self._tokens.setdefault((site[4], site[5]), [0, 0])
@@ -171,7 +172,7 @@ class Facts:
                 size = first.nbytes
                 site[1] += size
                 if site[7] is not None and size >= AGAIN_BYTES and not first.is_cuda:
-                    _see_again(site, first, size)
+                    _see_again(site, first, size, looks)
             except Exception:
                 pass  # not a tensor: counted all the same
             return None
@@ -411,16 +412,30 @@ class LayerRepeats:
         ]
 
 
-def _see_again(site: list[Any], tensor: Any, size: int) -> None:
-    seen, version = site[7], _version(tensor)
-    known, before = seen.get(id(tensor), (None, 0))
-    if known is not None and known() is tensor and before == version:
+def _see_again(site: list[Any], tensor: Any, size: int, looks: bool) -> None:
+    """Counts a tensor that the line copied before and that nobody wrote to since. `looks` at some
+    of its values, too: what NumPy writes into it torch does not count."""
+    seen, key, version = site[7], id(tensor), _version(tensor)
+    known, before, values = seen.get(key, (None, 0, None))
+    is_same = known is not None and known() is tensor and before == version
+    if looks or not is_same:
+        now = _some_values(tensor) if looks else None
+        if is_same and values is not None and now != values:
+            site[7:] = None, 0, 0
+            return
+        if len(seen) >= MOST_AGAIN:
+            seen.clear()
+        seen[key] = weakref.ref(tensor), version, now or values if is_same else now
+    if is_same:
         site[8] += 1
         site[9] += size
-        return
-    if len(seen) >= MOST_AGAIN:
-        seen.clear()
-    seen[id(tensor)] = weakref.ref(tensor), version
+
+
+def _some_values(tensor: Any) -> list[Any] | None:
+    if not tensor.is_contiguous():
+        return None
+    values = tensor.detach().view(-1)
+    return list(values[:: max(1, len(values) // LOOKED_AT)].tolist())
 
 
 def _are_same(before: Any, now: list[Any]) -> bool:
