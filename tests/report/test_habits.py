@@ -339,6 +339,11 @@ def test_attention_is_likely_at_one_of_few_lines_of_layers_that_launch() -> None
     read = tuple(LineLaunches(0, line, n, 10) for line, n in ((3, 23), (7, 5), (9, 4)))
     [found] = concluded(*lines, replace(steps, line_launches=read)).findings
     assert found.evidence[0].startswith("Likely at t.py:7 forward or t.py:9 forward, ")
+    # Samples that saw a softmax launched know better.
+    near = (LineLaunches(0, 9, 4, 10, 1), LineLaunches(0, 7, 1, 10, 1), LineLaunches(0, 7, 5, 9, 2))
+    ran = kernels(softmax_warp_forward=(9, 10), nvjet=(9, 10))
+    [found] = concluded(*lines, *ran, replace(steps, line_launches=read + near)).findings
+    assert found.evidence == ("Its kernels were seen launched at t.py:9 forward (4 of 5 samples)",)
 
 
 @pytest.mark.parametrize(("mallocs", "is_off"), [(3, True), (1, False)])

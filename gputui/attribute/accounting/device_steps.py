@@ -273,8 +273,10 @@ class DeviceSteps:
     def take_line_launches(self) -> list[LineLaunches]:
         """GPU time by the line that launched it, since the last call."""
         launches = [
-            LineLaunches(self._device, line, readings, gpu_ns)
-            for line, (readings, gpu_ns) in sorted(self.time.samples.line_launches.items())
+            LineLaunches(self._device, line, readings, gpu_ns, kernel)
+            for (line, kernel), (readings, gpu_ns) in sorted(
+                self.time.samples.line_launches.items()
+            )
         ]
         self.time.samples.line_launches.clear()
         return launches

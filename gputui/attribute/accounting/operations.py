@@ -293,6 +293,9 @@ def _as_many(first: Int64s, other: Int64s) -> Bools:
 
 # --- What operations of a device show of others: lines that launch, kernels that are stretched.
 
+NEAREST_WITHIN_NS = 50_000
+"""The launch nearest to a reading is of its very line: eager ones are 5 to 60 µs apart."""
+
 LAUNCHED_WITHIN_NS = 250_000
 """What is launched this soon before or after a reading of a thread's line is that line's: shorter
 than most lines of a program take, so that little is counted for their neighbours."""
@@ -330,8 +333,8 @@ class OperationSamples:
     def __init__(self, threads: HostThreads, main_thread: int) -> None:
         self._threads = threads
         self._main_thread = main_thread
-        self.line_launches: dict[int, tuple[int, int]] = {}
-        """Line → readings and GPU time launched around them, not taken yet."""
+        self.line_launches: dict[tuple[int, int], tuple[int, int]] = {}
+        """Line, and kernel or 0 → readings and GPU time launched around them, not taken yet."""
         self.compared_ns = self.stretched_ns = 0
         """The time of kernels that were compared with kernels of the same shape, since the last
         report."""
@@ -359,8 +362,18 @@ class OperationSamples:
             )
             for row in np.flatnonzero(sums).tolist():
                 line = int(lines[row])
-                readings, gpu_ns = self.line_launches.get(line, (0, 0))
-                self.line_launches[line] = readings + 1, gpu_ns + int(sums[row])
+                self._add_launch(line, 0, int(sums[row]))
+                its = rows[reading == row]
+                away = np.abs(operations.called_ns.take(its) - times[row])
+                nearest = its[away.argmin()]
+                code = int(operations.codes[nearest])
+                if code >= FIRST_KERNEL and away.min() <= NEAREST_WITHIN_NS:
+                    took = int(operations.ends[nearest] - operations.starts[nearest])
+                    self._add_launch(line, code - FIRST_KERNEL, took)
+
+    def _add_launch(self, line: int, kernel: int, ns: int) -> None:
+        readings, gpu_ns = self.line_launches.get((line, kernel), (0, 0))
+        self.line_launches[line, kernel] = readings + 1, gpu_ns + ns
 
     def _compare(self, operations: Columns) -> None:
         """How far kernels are stretched, by some of them: 0.1 µs each."""

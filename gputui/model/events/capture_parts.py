@@ -617,13 +617,15 @@ class LineLaunches(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=F
     line.
 
     Samples are evenly spaced in time. A line's share of these sums therefore estimates its share of
-    all GPU time.
+    all GPU time. They are in the rows whose `kernel` is 0. The others say of which kernel the
+    launch was that was nearest to a sample, and within 50 µs.
     """
 
     device: Annotated[Integer, Key]
     line: Annotated[Integer, Key]
     readings: Annotated[Amount, Sum]
     gpu_ns: Annotated[Amount, Sum]
+    kernel: Annotated[KernelNumber, Key] = 0
 
 
 class GarbageCollections(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
+from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.report.explain.advice import REDUCE_FIRST, SAVE, caches_nothing, copies_back, embeddings
 from gputui.report.explain.analysis import Analysis
@@ -23,6 +24,7 @@ from gputui.report.explain.lines import (
     LikeliestLine,
     beside,
     called_lines,
+    launched_at,
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.state import Run
@@ -33,9 +35,13 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     calls = _calls(analysis, leaf)
     if leaf is Leaf.ATTENTION_UNFUSED:
         lines = called_lines(analysis.run, ("attention.weights",))
-        return (f"It is called at {lines[0].where}" if lines else _among_layers(analysis),)
+        its = _seen_launched(analysis, _is_softmax) or _among_layers(analysis)
+        return (f"It is called at {lines[0].where}" if lines else its,)
     if leaf not in AT_A_LINE:
-        return calls
+        of_leaf = calls or not is_kernel(leaf)
+        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
+        its = "" if of_leaf else _seen_launched(analysis, lambda name: leaf_of_kernel(name) is own)
+        return calls or tuple(filter(None, (its,)))
     if calls and leaf is not Leaf.LAUNCH:
         return calls
     if leaf is Leaf.LAUNCH:
@@ -66,6 +72,18 @@ _LOADER = re.compile(r"torch/utils/data/_utils/|multiprocessing/(connection|queu
 UNSEEN = "Its line was not recorded: kernels of a busy GPU are launched long before"
 _LAYERS = re.compile(r"forward|att(entio)?n|block|layer|__call__")
 MOST_LAYERS = 3
+
+
+def _is_softmax(name: str) -> bool:
+    return "softmax" in name.lower()
+
+
+def _seen_launched(analysis: Analysis, wanted: Callable[[str], bool]) -> str:
+    """Where kernels with such names were seen launched, as a sentence."""
+    names = analysis.kernel_names
+    numbers = {number for number in names if wanted(names[number].name)}
+    place = launched_at(analysis.run, numbers)
+    return f"Its kernels were seen launched at {place}" if place else ""
 
 
 def _among_layers(analysis: Analysis) -> str:

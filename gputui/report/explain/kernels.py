@@ -17,7 +17,7 @@ from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
 from gputui.report.explain.gains import as_launched
-from gputui.report.explain.lines import called_lines
+from gputui.report.explain.lines import called_lines, launched_at
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.roofline import STEADY_STEPS, Roof, steady_roofs
@@ -220,9 +220,14 @@ def _counted(cause: _Named, label: str) -> tuple[str, ...]:
 
 def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
     place = _place(analysis, cause)
-    if not place and cause.key.endswith("optimizer"):
-        return ("At optimizer.step(), whose line was not recorded",)
-    return (f"It is called at {place}",) if place else ()
+    if place:
+        return (f"It is called at {place}",)
+    names = analysis.kernel_names
+    its = {number for number in names if cause.kernels.search(names[number].name)}
+    if launched := launched_at(analysis.run, its):
+        return (f"Its kernels were seen launched at {launched}",)
+    is_optimizer = cause.key.endswith("optimizer")
+    return ("At optimizer.step(), whose line was not recorded",) if is_optimizer else ()
 
 
 _OF_BATCH_NORM = re.compile(r"batch_norm_(?!.*channels_last)")

@@ -106,6 +106,27 @@ def line_shares(
     return likeliest
 
 
+def launched_at(run: Run, kernels: Container[int], most: int = 2) -> str:
+    """The lines at which samples saw these kernels launched, the most frequent first, as a phrase;
+    empty where fewer than LEAST_LAUNCHED samples did."""
+    counts = Counter[_Line | None]()
+    for seen in run.line_launches.values():
+        if seen.kernel and seen.kernel in kernels:
+            counts[_defined(run, seen.process, seen.line)] += seen.readings
+    whole = counts.total()
+    if whole < LEAST_LAUNCHED:
+        return ""
+    likeliest = [(line, times) for line, times in counts.most_common(most) if line is not None]
+    return " or ".join(
+        f"{printed_line(line.path, line.number, line.function)} ({times} of {whole} samples)"
+        for line, times in likeliest
+        if 3 * times >= whole
+    )
+
+
+LEAST_LAUNCHED = 2
+
+
 class _Seen(NamedTuple):
     samples: int
     inside: int = 0
@@ -116,7 +137,8 @@ def _readings(run: Run, leaf: Leaf | None) -> Iterator[tuple[int, int, _Seen]]:
     """The process, the number of the line in it, and how often it was read for a leaf."""
     if leaf is Leaf.LAUNCH:
         for launched in run.line_launches.values():
-            yield launched.process, launched.line, _Seen(launched.readings)
+            if not launched.kernel:
+                yield launched.process, launched.line, _Seen(launched.readings)
         return
     leaf = _READ_AS.get(leaf, leaf) if leaf is not None else None
     counted = _counted(run)

@@ -219,6 +219,8 @@ def line_rows(run: Run) -> list[LineRow]:
     """The lines that launch, the largest first."""
     sums: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for seen in run.line_launches.values():
+        if seen.kernel:
+            continue
         line_sums = sums[seen.process, seen.line]
         line_sums[0] += seen.readings
         line_sums[1] += seen.gpu_ns

@@ -29,6 +29,7 @@ from gputui.playback.lanes import (
     kept_steps,
     open_kept,
 )
+from gputui.report.explain.lines import launched_at
 from gputui.state import Run, Session, gpu_of
 from gputui.store.trace import Bools, Int64s
 from gputui.tui.widgets.canvas import Row, Span, bar, fit, flow, heading, joined
@@ -294,9 +295,14 @@ class LaneWindow:
         start, there = int(lane.spans.starts[row]), int(other.spans.starts[found[1]])
         called = lanes.names[int(other.names[found[1]])]
         if lane.kind is LaneKind.STREAM:
-            # What a step keeps of a thread is the newest line in it, not that of each launch.
-            where = f"{self.thread(other.process, other.number)}, line not known"
-            return [f"launched {duration(start - there)} before by {called} on {where}"]
+            where = self.thread(other.process, other.number)
+            name = lanes.names[int(lane.names[row])]
+            names = self.session.kernel_names if self.session is not None else {}
+            numbers = {number for number, kernel in names.items() if kernel.name == name}
+            # A step keeps no line of each launch: samples of the whole run say where it is.
+            line = launched_at(self.run, numbers, 1)
+            line = f", as a rule at {line}" if line else ", line not known"
+            return [f"launched {duration(start - there)} before by {called} on {where}{line}"]
         called = self.shorts.get(called) or short_name(called)
         return [f"its work {called} began {duration(there - start)} later"]
 

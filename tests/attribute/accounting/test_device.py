@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from gputui.attribute.accounting.device import LEAVES, WAITED, DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host_threads import SHORT_NS, Doing, HostThreads
-from gputui.attribute.accounting.operations import LATENCY_NS, RESTART_NS, Columns, stretch
+from gputui.attribute.accounting.operations import (
+    FIRST_KERNEL,
+    LATENCY_NS,
+    RESTART_NS,
+    Columns,
+    stretch,
+)
 from gputui.attribute.accounting.step_rows import bounds_of, thread_lanes, within_bytes
 from gputui.attribute.accounting.thread_readings import LineReading
 from gputui.model import leaves
@@ -250,11 +256,16 @@ def test_gpu_time_is_shared_among_the_lines_that_launch_it() -> None:
             line = 1 if moment < 3_000_000 else 2 if moment < 6_000_000 else 3
             of._threads.lines.add(MAIN, LineReading(begun + moment, line))
             readings += 1
-    of.add(operations(*rows))
+    ran = operations(*rows)
+    launched_by = np.array([1 if end - start == 300_000 else 2 for start, end, *_ in rows])
+    of.add(ran._replace(codes=(FIRST_KERNEL + launched_by).astype(np.uint32)))
     of.account(None)
-    found = of.samples.line_launches
+    found = {line: seen for (line, kernel), seen in of.samples.line_launches.items() if not kernel}
     whole = sum(gpu_ns for _, gpu_ns in found.values())
     assert sum(seen for seen, _ in found.values()) < readings
+    near = {place: seen for place, (seen, _) in of.samples.line_launches.items() if place[1]}
+    wrong = sum(seen for (line, kernel), seen in near.items() if line != kernel)
+    assert sum(near.values()) > 10 * wrong  # read up to 50 µs before another line launches
     shares = {line: gpu_ns / whole for line, (_, gpu_ns) in found.items()}
     assert shares == pytest.approx({1: 0.75, 2: 0.25, 3: 0.0}, abs=0.05)
 
