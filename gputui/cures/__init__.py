@@ -42,6 +42,9 @@ ANY = "any"
 """Stands for every finding, and for none: for faults that no diagnosis sees."""
 
 
+PLAIN = (int, float, str, bytes, bool, type(None))
+"""Values that are the same where they are equal."""
+
 NOT_FROM_OUTSIDE = {
     "larger batch": "a step is another one then, and the memory it needs is not known before",
     "softmax(q k^T) v written by hand": "torch.compile recognises it: try compile",

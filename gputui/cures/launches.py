@@ -7,7 +7,6 @@ import functools
 import importlib
 import inspect
 import sys
-import threading
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +14,7 @@ from . import (
     ANY,
     COMPILING_S,
     EXACT,
+    PLAIN,
     ROUNDING,
     CannotApply,
     Cure,
@@ -135,123 +135,6 @@ def _unowned(torch: Any) -> tuple[Any, ...]:
     if not unowned:
         raise CannotApply("optimizers update all that has gradients, or copies of it")
     return tuple(unowned)
-
-
-class ResultsKept(Cure):
-    """A module that is given the same tensors again, unchanged, where no gradients are asked for,
-    returns what it gave before: an encoder within the loop of a sampler. Not in inference mode,
-    where tensors do not count how often they were written to."""
-
-    name = "results_kept"
-    title = "a module that is given the same tensors again returns what it gave"
-    answers = (ANY,)
-    result = EXACT
-    change = "what stays the same is computed once, before the loop"
-
-    _is_on = False
-    _left = 20_000
-    """Calls of modules that are looked at before it is switched."""
-
-    def prepare(self, torch: Any) -> None:
-        call, main = torch.nn.Module.__call__, threading.get_ident()
-        self._again: dict[int, int] = {}
-        self._seen: dict[int, list[Any]] = {}
-        self._kept: dict[int, list[Any]] = {}
-
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_on and self._left <= 0:
-                return call(module, *args, **kwargs)
-            if (
-                torch.is_grad_enabled() or module.training or threading.get_ident() != main
-                or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
-            ):  # fmt: skip
-                return call(module, *args, **kwargs)
-            given = (*args, *kwargs.values())
-            key = (*map(_as_given, given), *kwargs)
-            if not self._is_on:
-                self._left -= 1
-                seen = self._seen.setdefault(id(module), [])
-                self._again[id(module)] = self._again.get(id(module), 0) + (key in seen)
-                self._seen[id(module)] = [key, *seen[: MOST_GIVEN - 1]]
-                return call(module, *args, **kwargs)
-            if (
-                self._again.get(id(module), 0) < LEAST_GIVEN or not any(map(_is_tensor, given))
-                or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-            ):  # fmt: skip
-                return call(module, *args, **kwargs)
-            key += tuple(map(_writes, (*module.parameters(), *module.buffers())))
-            kept = self._kept.setdefault(id(module), [])
-            for same, _, made, state in kept:
-                if same == key and state == _as_made(made):
-                    return made
-            before = _random(torch)
-            made = call(module, *args, **kwargs)
-            if all(map(torch.equal, before, _random(torch))):
-                self._kept[id(module)] = [
-                    (key, given, made, _as_made(made)), *kept[: MOST_GIVEN - 1]
-                ]  # fmt: skip
-            return made
-
-        replaced((torch.nn.Module, "__call__", called))
-
-    def apply(self, _torch: Any) -> Undo:
-        self._left = 0
-        if max(self._again.values(), default=0) < LEAST_GIVEN:
-            raise CannotApply("no module is given the same tensors again")
-        self._is_on = True
-
-        def undo() -> None:
-            self._is_on = False
-            self._kept.clear()
-
-        return undo
-
-
-LEAST_GIVEN = 3
-"""Times that a module was given the same tensors again before it is switched, from which it is
-given them in each step, and not once by chance."""
-MOST_GIVEN = 4
-"""Different inputs of a module that are remembered: with and without guidance, say."""
-
-
-def _as_given(value: Any) -> Any:
-    """What tells one argument from another: a tensor by itself and how often it was written to."""
-    if _is_tensor(value):
-        return id(value), _writes(value)
-    return value if isinstance(value, _PLAIN) else object()
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "data_ptr")
-
-
-def _writes(value: Any) -> Any:
-    """How often a tensor was written to; what equals nothing where it was made in inference mode
-    and does not count; None of what is no tensor."""
-    if not _is_tensor(value):
-        return None
-    try:
-        return value._version
-    except RuntimeError:
-        return object()
-
-
-def _random(torch: Any) -> list[Any]:
-    """The states of what draws random numbers."""
-    generators = [torch.default_generator]
-    if torch.cuda.is_initialized():
-        generators += torch.cuda.default_generators
-    return [each.get_state() for each in generators]
-
-
-def _as_made(value: Any) -> Any:
-    """How often the tensors of a result were written to."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_as_made, value))
-    return _writes(value)
 
 
 class CompileOptimizer(Cure):
@@ -589,7 +472,6 @@ class _MayChange(Exception):
     """What a function computes by may be another thing in the next call."""
 
 
-_PLAIN = (int, float, str, bytes, bool, type(None))
 _STAYS = (types.ModuleType, types.BuiltinFunctionType, type)
 
 
@@ -609,7 +491,7 @@ class _Itself:
 def _made_of(value: Any, array: Any, depth: int = MOST_DEEP) -> Any:
     """What a function computes by: its code, and what it holds and takes from its module. Raises
     _MayChange."""
-    if isinstance(value, _PLAIN):
+    if isinstance(value, PLAIN):
         return type(value), value
     if isinstance(value, (*_STAYS, array)) or hasattr(value, "lower"):  # a jitted one
         return _Itself(value)
