@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from . import INSTALLED_NAME
 from .declaration import Parameter, Value, Workload
 from .errors import WrongUsage
 from .registry import Broken, Entry
 
-PROGRAM = f"python -m {__package__}"
+PROGRAM = f"python -m {INSTALLED_NAME if INSTALLED_NAME in sys.orig_argv else __package__}"
 
 USAGE = f"""\
-usage: {PROGRAM} NAME [--KEY VALUE ...]   run one; its result is JSON on stdout
-       {PROGRAM} NAME --help              its parameters
-       {PROGRAM} --catalogue              all of them, as JSON
-       {PROGRAM} --forecast               answer, line by line, what runs would need
-       {PROGRAM} --new NAME               write a workload of your own
+usage: {PROGRAM} NAME [--KEY VALUE ...]
+
+  NAME            run it; its result is JSON on stdout
+  NAME --help     its parameters
+  --catalogue     all workloads, as JSON
+  --forecast      what runs would need, answered line by line
+  --new NAME      write a workload of your own
 """
 
 

@@ -7,6 +7,7 @@ recordings without a screen, and for `gputui summary`.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from textwrap import wrap
 
@@ -37,6 +38,7 @@ NARROWEST = 30
 _APART = "   "
 
 _TIED = "\N{NO-BREAK SPACE}"
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[nµm]?s|[KMGT]iB|[JW])(?!\w))")
 
 
 def answer_text(
@@ -108,6 +110,7 @@ def _wrapped(line: Line, columns: int, *, is_title: bool) -> list[str]:
     if len(figures) > 1:
         # Lines break between figures, not inside them.
         text = _APART.join(figure.replace(" ", _TIED) for figure in figures)
+    text = _BEFORE_UNIT.sub(_TIED, text)
     if line.is_typed:
         return [first + text]
     lines = wrap(first + text, columns, subsequent_indent=" " * (LABEL + 2), break_on_hyphens=False)

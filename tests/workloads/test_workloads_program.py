@@ -84,7 +84,7 @@ def test_a_package_adds_workloads_and_a_broken_one_hides_no_other(plugins: Path)
 def test_without_arguments_it_lists_what_can_be_run(plugins: Path) -> None:
     done = run(path=plugins)
     assert done.returncode == 0
-    assert "inference       GPT-2 or Llama" in done.stdout
+    assert "inference       GPT-2 and Llama" in done.stdout
     assert "exits           fails to load: counting: SystemExit: 5" in done.stdout
 
 

@@ -19,7 +19,7 @@ def _list_of(names: tuple[str, ...]) -> str:
 
 ATTENTION = Workload(
     name="attention",
-    summary="attention in isolation: naive, flash and others over a grid of shapes",
+    summary="attention by itself: naive, flash and others, shape by shape",
     description=(
         "Causal or full self-attention over a grid of widths and lengths, forward and backward, "
         "each implementation in each precision. A shape that does not fit is a row that says so "

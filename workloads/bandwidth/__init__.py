@@ -11,7 +11,7 @@ OPERATIONS = ("copy", "read", "write", "add")
 
 BANDWIDTH = Workload(
     name="bandwidth",
-    summary="copies, reads and writes of memory: the card's bandwidth ceiling",
+    summary="memory copies, reads and writes: the card's bandwidth ceiling",
     description=(
         "Streams arrays through the GPU: a copy (reads and writes each byte), a sum (reads), a "
         "fill (writes) and an addition of two arrays into a third. Small arrays show "

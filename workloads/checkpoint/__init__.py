@@ -11,7 +11,7 @@ from ..train.shapes import OLD_NAMES, SHAPES
 
 CHECKPOINT = Workload(
     name="checkpoint",
-    summary="a checkpoint from disk to the GPU: pageable, pinned, overlapped",
+    summary="a checkpoint from disk to GPU: pageable, pinned, overlapped",
     description=(
         "Reads a safetensors file and copies its tensors to the GPU, from pageable and from "
         "pinned memory, tensor by tensor and as one buffer, waiting and not, read and copied at "

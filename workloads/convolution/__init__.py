@@ -29,7 +29,7 @@ Learning, table 1: conv1, conv2_x to conv5_x of the 50 layers)."""
 
 CONVOLUTION = Workload(
     name="convolution",
-    summary="convolutions by cuDNN: its benchmark mode, deterministic or not",
+    summary="cuDNN's convolutions: benchmark mode, deterministic or not",
     description=(
         "Forward and backward passes of layers of ResNet-50. With torch.backends.cudnn.benchmark "
         "cuDNN tries its algorithms in the first pass of each shape and keeps the fastest, which "

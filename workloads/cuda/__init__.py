@@ -9,7 +9,7 @@ from ..parameters import DEVICE
 
 CUDA = Workload(
     name="cuda",
-    summary="CUDA C++ source compiled with nvcc and run; includes a sample matmul",
+    summary="CUDA C++ compiled by nvcc and run; with a sample matmul",
     description=(
         "Compiles one .cu file with nvcc for this machine's GPU and runs the program. Without "
         "a file it uses a sample from the package: a matrix product as a plain, a "

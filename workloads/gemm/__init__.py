@@ -35,7 +35,7 @@ _CEILINGS = tuple(
 
 GEMM = Workload(
     name="gemm",
-    summary="square matrix products: the card's compute ceiling, by precision",
+    summary="square matrix products: the compute ceiling, by precision",
     description=(
         "Multiplies two square matrices of normal random numbers again and again, in growing "
         "sizes and every precision, and 4,095, which is no multiple of 8, beside 4,096. The best "

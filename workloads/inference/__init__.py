@@ -62,7 +62,7 @@ def _described(name: str) -> str:
 
 INFERENCE = Workload(
     name="inference",
-    summary="GPT-2 or Llama and its like: prefill, then decode with a KV cache",
+    summary="GPT-2 and Llama models: prefill, then decode with a KV cache",
     description=(
         "A decoder of GPT-2's, Llama's or a later model's shape, with random weights or a "
         "checkpoint's, reads a prompt in one "

@@ -23,7 +23,7 @@ from .plans import ENGINES, FAMILIES
 
 PARALLEL = Workload(
     name="parallel",
-    summary="one model over several GPUs: data, tensor, pipeline, expert parallel",
+    summary="one model over several GPUs: data, tensor, pipeline, expert",
     description=(
         "Trains one GPT by every engine of torch that divides it: data parallel (an all-reduce a "
         "gradient, one for all, DDP's buckets), ZeRO-1 to 3, tensor parallel with and without "

@@ -53,7 +53,7 @@ _LATENCY = tuple(
 
 SERVE = Workload(
     name="serve",
-    summary="continuous batching: requests arrive, share steps and a paged KV cache",
+    summary="continuous batching: requests share steps and a paged KV cache",
     description=(
         "Requests arrive by a clock, whether or not the engine keeps up. Each step computes up to "
         "a budget of tokens: one of every running request, and pieces of waiting prompts. Keys and "

@@ -41,7 +41,7 @@ SWEEPS = {
     "none": "one row, from the other parameters",
     "precision": "fp32, tf32, bf16, fp16",
     "ctx": "64, 128, 256, 512",
-    "warmup": "0, 1, 2 and 5 warm-up steps; only the first row loads the libraries",
+    "warmup": "0, 1, 2 and 5 warm-up steps, of which the first row loads the libraries",
     "mode": "fwd, fwd_bwd, full",
     "checkpoint": "no activation checkpoints, then one for every 4, 2 and 1 layers",
     "optimizer": "sgd, momentum, fused AdamW",

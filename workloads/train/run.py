@@ -224,6 +224,7 @@ def _measure(
                 break
     peaks, no_peaks = peak_memory(device)
     figures = step_figures(walls_ns, tokens, settings.flops, place, settings.precision)
+    report.metrics({"step_ms": figures["avg_ms"]})  # of all, after that of each
     figures |= {"first_step_ms": first_ns / 1e6, "final_loss": trainer.loss, **peaks}
     row |= figures | {"status": "ok" if stop.signal is None else "stopped"}
     results.unavailable = dict(no_peaks)
@@ -268,7 +269,7 @@ def _tell_step(
     )
     report.metrics(
         {
-            "step": done,
+            "steps": done,
             "loss": loss,
             "step_ms": figures["avg_ms"],
             "tokens_per_s": figures["tokens_per_s"],
