@@ -74,6 +74,9 @@ class Cure:
     in_one_run: ClassVar[bool] = True
     """Whether it may be switched on and off while the program runs: False where something is kept
     that was made under it (compiled code, a captured graph, an allocator's blocks, workers)."""
+    fills_queues: ClassVar[bool] = False
+    """Whether a loader gets ahead while it is on, so that steps after that wait less without it
+    too: it is measured by runs of its own, although it may be switched."""
     longer_s: ClassVar[float] = 0.0
     """By about how much a run of its own begins later: where less time is left, there is none."""
     argument: ClassVar[str] = ""

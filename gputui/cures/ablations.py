@@ -317,8 +317,9 @@ class RepeatBatch(Cure):
 
     name = "repeat_batch"
     title = "the loader gives its last batch again"
-    answers = ("idle.input",)
+    answers = ("idle.input", "idle.wait")
     result = BOUND
+    fills_queues = True
     change = "cheaper loading: read whole batches, decode beforehand, more workers"
     library = "torch.utils.data.dataloader"
 
@@ -405,9 +406,17 @@ def _of_last(tensor: Any, name: str) -> Undo:
 
 
 HELD_S = 1.0
-"""How long a thread is held at a call: one that the program waits for goes on after that."""
+"""How long a thread is held: one that the program waits for goes on after that, until the next
+time that threads are held. At each of its calls it took a program's batches minutes to come."""
 
 _LOADING = os.path.join("torch", "utils", "data")
+
+
+def _is_loading(frame: Any) -> bool:
+    """Whether a thread is a loader's: its calls of queues are elsewhere."""
+    while frame is not None and _LOADING not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None
 
 
 class HoldThreads(Cure):
@@ -429,10 +438,12 @@ class HoldThreads(Cure):
         if all(thread.ident == own for thread in threading.enumerate()):
             raise CannotApply("the program has no other Python thread")
         released = threading.Event()
+        free = {own}
 
         def hold(frame: Any, *_event: Any) -> None:
-            if threading.get_ident() != own and _LOADING not in frame.f_code.co_filename:
-                released.wait(HELD_S)
+            thread = threading.get_ident()
+            if thread not in free and (_is_loading(frame) or not released.wait(HELD_S)):
+                free.add(thread)
 
         profile(hold)
         sys.setprofile(None)

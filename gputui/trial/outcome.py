@@ -155,8 +155,9 @@ class Measured:
     @property
     def is_by_itself(self) -> bool:
         """Whether it needs runs of its own, although it may be switched: it promises something of
-        pauses, which lie further apart than blocks."""
-        return self.candidate.forecast is not None and self.candidate.is_of_pauses
+        pauses, which lie further apart than blocks, or fills a queue."""
+        promises = self.candidate.forecast is not None and self.candidate.is_of_pauses
+        return promises or self.candidate.cure.fills_queues
 
     @property
     def has_pauses(self) -> bool:
