@@ -35,7 +35,8 @@ _T_90 = 1.753
 MOST_COLUMNS = 128
 """Kinds of operations distinguished at a time. Of more, those with the least time become one."""
 
-KEPT_COLUMNS = 96
+KEPT_COLUMNS = 92
+"""Of too many, and those that are solved for: OpenBLAS takes all cores for a system of 100."""
 
 _WORTH_A_COLUMN = 0.003
 """Share of the time of what comes at once from which a new key is distinguished."""
@@ -78,6 +79,9 @@ _NEGLIGIBLE = 0.0005
 # Columns of which others explain all but this share are the same as those: of durations that are
 # known to a nanosecond in samples of 200 µs.
 _ALIKE = 1e-6
+
+# Multiplied at a time: OpenBLAS takes all cores from 64³ on.
+_FEW_COLUMNS = 32
 
 # Samples at a time: their matrix has 0.7 MB.
 _CHUNK = 512
@@ -179,22 +183,22 @@ class _Sums(NamedTuple):
             np.pad(self.of_columns, ((0, 0), (0, more))),
         )
 
-    def merged(self, target: Int64s) -> _Sums:
-        """Columns with the same target as one, which is exact; each target has one."""
-        order = np.argsort(target, kind="stable")
-        firsts = np.searchsorted(target[order], np.arange(int(target.max()) + 1))
+    def merged(self, kept: Int64s) -> _Sums:
+        """Those columns in that order, all others added to the second, which is exact."""
+        rest = np.setdiff1d(np.arange(self.of_columns.shape[1]), kept)
+        products = self.products[:, :, kept[:, None], kept]
+        beside = self.products[:, :, kept[:, None], rest].sum(3)
+        products[:, :, _SECOND] += beside
+        products[:, :, :, _SECOND] += beside
+        of_rest = self.products[:, :, rest[:, None], rest].sum((2, 3))
+        products[:, :, _SECOND, _SECOND] += of_rest
+        sums, of_columns = self.sums[:, kept], self.of_columns[:, kept]
+        sums[:, _SECOND] += self.sums[:, rest].sum(1)
+        of_columns[:, _SECOND] += self.of_columns[:, rest].sum(1)
+        return _Sums(products, sums, of_columns)
 
-        def together(table: Floats, axis: int) -> Floats:
-            merged: Floats = np.add.reduceat(table.take(order, axis), firsts, axis)
-            return merged
 
-        return _Sums(
-            together(together(self.products, 2), 3),
-            together(self.sums, 1),
-            together(self.of_columns, 1),
-        )
-
-
+_SECOND = 1
 _TIME, _ALONE, _COUNT, _LENGTH = range(4)
 
 
@@ -227,7 +231,7 @@ class Separation:
             self._add(samples.pick(slice(first, first + _CHUNK)), operations, columns, scales)
         if len(self._columns) > MOST_COLUMNS:
             kept = self._largest(KEPT_COLUMNS, 0.0)
-            self._sums = self._sums.merged(self._targets(kept))
+            self._sums = self._sums.merged(self._places(kept))
             self._dropped |= self._columns.keys() - set(kept)
             self._usual_ns = {key: self._usual_ns[key] for key in kept if key >= 0}
             if len(self._dropped) > _MOST_DROPPED:
@@ -311,7 +315,10 @@ class Separation:
             rows = blocks == block
             for by_launch, table in enumerate((durations, launches)):
                 part, are_so = table[rows], self._by_launch == bool(by_launch)
-                self._sums.products[by_launch, block] += part.T @ part
+                products = self._sums.products[by_launch, block]
+                for first in range(0, size, _FEW_COLUMNS):
+                    few = slice(first, first + _FEW_COLUMNS)
+                    products[:, few] += part.T @ part[:, few]
                 self._sums.sums[block][:, are_so] += part.T @ samples.amounts[rows][:, are_so]
 
     def _largest(self, most: int, least_share: float) -> list[int]:
@@ -326,17 +333,14 @@ class Separation:
         are_whole = [key for key in kept if key in whole or parts[key // _CODES] == _PARTS]
         return [NOTHING_RAN, OTHERS, *are_whole]
 
-    def _targets(self, kept: list[int]) -> Int64s:
-        """Where each column goes: those that are not kept to OTHERS."""
-        targets = np.ones(len(self._columns), np.int64)
-        for place, key in enumerate(kept):
-            targets[self._columns[key]] = place
-        return targets
+    def _places(self, kept: list[int]) -> Int64s:
+        """The columns of these keys."""
+        return np.array([self._columns[key] for key in kept], np.int64)
 
     def rates(self) -> Rates:
         """The rates of all samples so far; what hardly ran is among OTHERS."""
-        codes = self._largest(MOST_COLUMNS, _NEGLIGIBLE)
-        merged = self._sums.merged(self._targets(codes))
+        codes = self._largest(KEPT_COLUMNS, _NEGLIGIBLE)
+        merged = self._sums.merged(self._places(codes))
         time_ns, alone_ns, counts, lengths_ns = merged.of_columns
         mean_ns = lengths_ns / np.maximum(1, counts)
         firsts = [code == OTHERS or (code >= 0 and code % _CODES < 2) for code in codes]
