@@ -107,8 +107,13 @@ def cupti_places(pids: Sequence[int] = ()) -> list[str]:
 
 
 def _loaded_by(pid: int) -> Iterator[str]:
+    """Of a program of this user only: what another's has loaded would run with this one's rights,
+    such as root's."""
     with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/maps").read_text("utf-8", "replace").splitlines():
+        maps = Path(f"/proc/{pid}/maps")
+        if maps.stat().st_uid != os.geteuid():
+            return
+        for line in maps.read_text("utf-8", "replace").splitlines():
             path = line.partition("/")
             if "/libcupti.so" in line and not line.endswith("(deleted)"):
                 yield "/" + path[2]
@@ -183,7 +188,7 @@ class CounterSampler:
         try:
             for kind, body in self._messages():
                 self._read_message(kind, body, batches)
-        except ValueError:
+        except (ValueError, KeyError):
             self._fail("the sampler sent what could not be read")
         if at_end and self._process is not None:
             self._fail(self.failure or _ending(self._process.wait()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from gputui.counters.sampler import BUSY, CLOSED, CounterSampler, cupti_places
 from gputui.counters.separation import CounterSamples
+from gputui.inject.build import COUNTERS
 
 WAIT_S = 20.0
 
@@ -110,6 +113,27 @@ def test_nothing_that_is_meant_for_programs_is_loaded_into_it(monkeypatch, tmp_p
     read_until(sampler, some)
     assert b"library.so" not in Path(f"/proc/{sampler.pid}/environ").read_bytes()
     sampler.close()
+
+
+def test_what_the_program_of_another_user_has_loaded_is_not_loaded(gpu, monkeypatch):
+    monkeypatch.delenv("GPUTUI_CUPTI_PATH")
+    ctypes.CDLL(str(gpu))
+    assert str(gpu) in cupti_places([os.getpid()])
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert str(gpu) not in cupti_places([os.getpid()])
+
+
+def test_with_rights_that_its_caller_lacks_it_does_not_run(gpu, tmp_path):
+    program = tmp_path / "gputui_counters"
+    shutil.copy(COUNTERS.path, program)
+    if os.geteuid() != 0 or os.statvfs(tmp_path).f_flag & os.ST_NOSUID:
+        pytest.skip("rights can be given to a file by root only, where they count")
+    os.chown(program, -1, os.getegid() + 1)
+    program.chmod(0o2755)
+    run = subprocess.run(
+        [program, "200000", "0", gpu], check=False, capture_output=True, timeout=WAIT_S
+    )
+    assert b"rights that its caller lacks" in run.stdout
 
 
 @pytest.mark.usefixtures("gpu")

@@ -14,6 +14,7 @@
 #include "metrics.inc.c"
 
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -229,7 +230,7 @@ static void say_ready(uint64_t interval_ns)
                           (unsigned long long)interval_ns, trigger_name);
     for (size_t at = 0; at < metric_count && length < (int)sizeof text - 64; at++)
         length += snprintf(text + length, sizeof text - (size_t)length, "counter %s\n", keys[at]);
-    send_surely(MESSAGE_READY, text, (size_t)length);
+    send_surely(MESSAGE_READY, text, length < (int)sizeof text ? (size_t)length : sizeof text - 1);
 }
 
 static int is_over(uint64_t milliseconds)
@@ -303,6 +304,9 @@ int main(int count, char **arguments)
         fprintf(stderr, "usage: gputui_counters INTERVAL_NS IN_WINDOWS LIBCUPTI ...\n");
         return USAGE;
     }
+    if (getauxval(AT_SECURE))
+        refuse("failed", 0, "gputui_counters was given rights that its caller lacks; it loads what "
+                            "its caller names, and does not run so");
     in_windows = strcmp(arguments[2], "1") == 0;
     watch_parent();
     load_driver();
