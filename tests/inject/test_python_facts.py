@@ -155,9 +155,11 @@ texts = numpy.full((8, 64), 3)
 for row, length in enumerate(range(10, 18)):
     texts[row, :length] = numpy.arange(length) + 300
 left, masks = texts[:, ::-1], numpy.minimum(texts, 255)
+pages = numpy.where(texts == 3, 0, 64 * numpy.arange(8)[:, None] + texts)
 Ids(texts).to("cuda")
 Ids(left).to("cuda")
 Ids(masks).to("cuda")
+Ids(pages).to("cuda")
 {WAIT_FOR_READINGS}
 """
     facts, _ = written(tmp_path, program)

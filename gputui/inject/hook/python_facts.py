@@ -462,21 +462,25 @@ def _version(tensor: Any) -> int:
 
 def _padding(texts: Any) -> tuple[int, int]:
     """How many tokens the first texts of a batch have, and how many of these are padding: the
-    number that most texts end or begin with, there. (0, 0) of what are no texts."""
+    number that most texts end or begin with, there. (0, 0) of what are no texts, as the pages of a
+    KV cache, of which each belongs to one request: words come again."""
     numpy = sys.modules.get("numpy")
     rows = texts[:TEXTS].numpy() if numpy is not None else None
     if rows is None or rows.shape[1] < SHORTEST or len(rows) < 2:
         return 0, 0
     if rows.max() < LEAST_VOCABULARY:
         return 0, 0
-    most = 0
+    most = padding = 0
     for each in (rows, rows[:, ::-1]):
         values, counts = numpy.unique(each[:, -1], return_counts=True)  # type: ignore[union-attr]
-        differs = each[:, ::-1] != values[counts.argmax()]
+        last = int(values[counts.argmax()])
+        differs = each[:, ::-1] != last
         alike = differs.argmax(axis=1)
         alike[~differs.any(axis=1)] = rows.shape[1]
-        most = max(most, int(alike.sum()))
-    return rows.size, most
+        most, padding = max((most, padding), (int(alike.sum()), last))
+    words = rows[rows != padding]
+    different = numpy.unique(words)  # type: ignore[union-attr]
+    return (rows.size, most) if len(different) < len(words) else (0, 0)
 
 
 def _described(array: Any) -> str:
