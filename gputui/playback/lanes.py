@@ -438,7 +438,8 @@ class _Lanes:
         line = self._run.lines.get((step.process, thread.line or -1))
         seen = ""
         if line is not None:
-            seen = f", last seen at {line.path.rpartition('/')[2]}:{line.number} {line.function}"
+            file = line.path.rpartition("/")[2]
+            seen = f"; the step's newest sample: {file}:{line.number} {line.function}"
         starts, ends, names = [], [], []
         for letter, first, end in _same_letters(letters):
             if (leaf := DOING.get(letter)) is not None:

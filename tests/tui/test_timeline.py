@@ -123,6 +123,8 @@ async def test_gaps_measures_and_searches_are_a_key_away() -> None:
         assert replay.text != first
         await replay.press("N", *["N"] * int(at))  # from the first one to the last
         assert f"/ adamw: {hits} of {hits}, n next" in replay.text
+        await replay.press("slash", *"matmul", "enter")  # no name of a kernel, but its kind
+        assert re.search(r"/ matmul: \d+ of \d+, n next", replay.text)
         await replay.press("slash", *"zzz", "enter")
         assert "/ zzz: nothing is called so" in replay.text
         await replay.press("escape")
@@ -153,6 +155,12 @@ async def test_the_longest_comes_first_and_then_shorter_ones() -> None:
 
 async def test_a_search_without_a_hit_leaves_the_view_where_it_was() -> None:
     async with timeline() as replay:
+        view = replay.app.main.view
+        assert isinstance(view, TimelineView)
+        await replay.press("slash", "z", "z")
+        assert not view._is_followed, "a newer step takes the place of the one that is searched"
+        await replay.press("escape")
+        assert view._is_followed
         await replay.press("plus", "plus", "right")
         title, chosen = window(replay), replay.app.main.view.copied
         seen = []

@@ -121,11 +121,15 @@ class Keys(Actions):
         own = own_keys(type(main.view))
         taken = {name for key in own for name in key.keys}
         found = []
-        for key in (*own, *keys_of(main.replays)):
+        moves = main.view.MOVES
+        keys = keys_of(main.replays)
+        others = sorted(keys, key=lambda key: key.group != MOVE and key.action not in moves)
+        for key in (*own, *others):
             left = [word for word in key.shown.split() if key in own or named(word) not in taken]
             if left:
                 shown, do = " ".join(left), partial(main.run_action, key.action)
-                found.append(Entry(f"{shown}  {key.help}", key.group, do))
+                does = moves.get(key.action, key.help)
+                found.append(Entry(f"{shown}  {does}", key.group, do))
         return found
 
 

@@ -4,7 +4,7 @@ cursor, explained: of the whole run where there is a trace, else of the steps th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -99,6 +99,19 @@ class TimelineView(DraggedView):
         Binding("left_square_bracket", "measure(0)", "measure from here", False, "["),
         Binding("right_square_bracket", "measure(1)", "measure to here", False, "]"),
     ]
+    MOVES: ClassVar[Mapping[str, str]] = {
+        "move('left')": "the operation before, in its lane",
+        "move('right')": "the next operation of the lane",
+        "move('up')": "the lane above",
+        "move('down')": "the lane below",
+        "move('page_up')": "half a window back",
+        "move('page_down')": "half a window on",
+        "move('home')": "the first operation of the lane",
+        "move('end')": "the last one",
+        "activate": "the kernel among all, a range among the phases",
+        **dict.fromkeys(("note(1)", "replay_phase"), "the next hit of /, else the next step kept"),
+        **dict.fromkeys(("note(-1)", "replay_event"), "the hit before, else the step before"),
+    }
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("/", "find", "filter"),
         ("g", "next gap", "focused.gap"),
@@ -604,7 +617,7 @@ class TimelineView(DraggedView):
         if gaps is not None:
             is_next = np.flatnonzero((gaps.starts >= now) & (gaps.ends - gaps.starts >= least))
         if gaps is None or is_next is None or not len(is_next):
-            self.nothing_chosen("no further gap of a cell's length: − zooms out, Home begins anew")
+            self.nothing_chosen("no later gap as long as a cell: + zooms in, to shorter ones too")
             return
         self._after_gap(lanes, process, device, int(gaps.ends[is_next[0]]))
 
@@ -765,7 +778,9 @@ class TimelineView(DraggedView):
         read, *there = self._search_origin
         if text != self.needle and read == self._read:
             (self._place, self._partner, self._low, self._high, self._top,
-             self._is_followed) = there  # fmt: skip
+             is_followed) = there  # fmt: skip
+            # A newer step took the place of the one that was searched.
+            self._is_followed = is_followed and not text
         super().search(text, is_last=is_last)
         if is_last:
             self._search_origin = None

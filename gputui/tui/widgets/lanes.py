@@ -357,10 +357,14 @@ class LaneWindow:
                 return gap
         return None
 
+    def _is_sought(self, number: int) -> bool:
+        """Whether a name, or what is said of its kind (matmul), has what is sought in it."""
+        category = self.lanes.categories[self.lanes.category_of[number]]
+        return self.needle.lower() in f"{self.lanes.names[number]} {category}".lower()
+
     def hits(self) -> Hits:
         """What is called as is sought: operations, ranges and calls."""
-        wanted = [number for number, name in enumerate(self.lanes.names)
-                  if self.needle.lower() in name.lower()]  # fmt: skip
+        wanted = [number for number in range(len(self.lanes.names)) if self._is_sought(number)]
         rows = [np.flatnonzero(np.isin(lane.names, wanted)) for lane in self.lanes.lanes]
         of = zip(self.lanes.lanes, rows, strict=True)
         starts = np.concatenate(
@@ -470,6 +474,8 @@ class LaneWindow:
             if last - first >= _TOLD_APART:
                 shown = self.shorts.get(name) or shown
             text = f"{box.times} × {shown}" if box.times > 1 else shown
+            if lane.kind is LaneKind.DOING and last - first == self.cells - 1:
+                text = f"mostly {text}"  # a part of a step is longer than the window
             role = self._box_role(lane, box.row, name, colors)
             drawn = "▏" + fit(cut_middle(text, last - first), last - first)
             cells[first : last + 1] = [(part, role) for part in _by_cell(drawn)]
@@ -485,7 +491,7 @@ class LaneWindow:
         return joined(cells), _mean(seen.busy, self._is_kept(lane.process)) if of_device else ""
 
     def _box_role(self, lane: Lane, row: int, name: str, colors: dict[str, int]) -> str:
-        if self.needle and self.needle.lower() in name.lower():
+        if self.needle and self._is_sought(int(lane.names[row])):
             return "tab-active"
         category = self.lanes.categories[self.lanes.category_of[int(lane.names[row])]]
         if lane.kind is LaneKind.STREAM:

@@ -87,6 +87,8 @@ class View(LineView):
     SORTS = False
     FILTERS = False
     FILTER_PROMPT = "filter by text: Enter keeps it, Esc clears it"
+    MOVES: ClassVar[Mapping[str, str]] = {}
+    """What actions do here, in the list of keys, where that is something else than elsewhere."""
     CHARTS = False
     SCALES = False
     """Whether it has charts whose scale can be that of their data."""
