@@ -189,12 +189,15 @@ class AdaptersMerged(Cure):
     library = "peft"
     forecast = None
 
+    _models: list[Any] | None = None
+
     def apply(self, peft: Any) -> Undo:
-        models = instances(peft.PeftModel) or []
+        models = self._models if self._models is not None else instances(peft.PeftModel) or []
         if not models:
             raise CannotApply("there is no PeftModel")
-        if instances(sys.modules["torch"].optim.Optimizer) != []:
+        if self._models is None and instances(sys.modules["torch"].optim.Optimizer) != []:
             raise CannotApply("the program trains")
+        self._models = models
         layers = [
             layer
             for model in models

@@ -128,6 +128,8 @@ class Measured:
     pairs: list[Pair] = field(default_factory=list)
     off_runs: list[RunStep] = field(default_factory=list)
     on_runs: list[RunStep] = field(default_factory=list)
+    rivals: int = 1
+    """Cures, or ablations, that were measured when its last pairs were."""
     gain: MeasuredGain | None = None
     same: Sameness = UNKNOWN
     way: Way = ""

@@ -31,8 +31,9 @@ from gputui.trial.runs import LAST_LINES, in_folder
 LOOK_S = 1.0
 """Between two looks at the verdict."""
 
-STEADY_S = 4.0
-"""A verdict holds where it was the same for so long of steady steps."""
+STEADY_S, WITH_PAUSES_S = 4.0, 8.0
+"""A verdict holds where it was the same for so long of steady steps, or where they pause: first
+steps tune and compile, and what is then 84 % of the time is none of it later."""
 
 LOADING_S = 60.0
 """Until the first steps at most, or twice the limit, where that is shorter: models are loaded
@@ -149,11 +150,12 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
     began_s = time.monotonic()
     causes: list[str] = []
     since_s: float | None = None
+    # A program that loads long has no steps until then.
+    until_s = max(limit_s, min(LOADING_S, 2.0 * limit_s))
     is_loading = True
     while live.has_run:
         seconds = time.monotonic() - began_s
-        # A program that loads long has no steps until then.
-        if seconds > (max(limit_s, min(LOADING_S, 2.0 * limit_s)) if is_loading else limit_s):
+        if seconds > until_s:
             return
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())
@@ -171,13 +173,15 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is None or answer is None or not tree.has_steps:
             continue
-        is_loading = False
+        if is_loading:
+            is_loading, until_s = False, max(limit_s, seconds + 1.5 * WITH_PAUSES_S)
         tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
         causes.append(answer.findings[0].cause if answer.findings else "")
         if len(causes) > 1 and causes[-1] != causes[-2]:
             since_s = None
         since_s = since_s or time.monotonic()
-        if time.monotonic() - since_s >= STEADY_S:
+        has_pauses = any(each.with_pauses for each in answer.findings[:1])
+        if time.monotonic() - since_s >= (WITH_PAUSES_S if has_pauses else STEADY_S):
             return
 
 

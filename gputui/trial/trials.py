@@ -125,6 +125,7 @@ class Trials:
         """A run that came to the program's own end."""
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
+        self._round = 0
         self._no_trials = ""
         """Why nothing can be tried on this program."""
 
@@ -177,10 +178,10 @@ class Trials:
             # answer something else wait for runs of those that answer this.
             phases[0:0] = [
                 (9.0, self._lead([*constant, *constant_too]), self._run_each),
-                (4.0, self._lead(ablations), self._ablate),
+                (4.0, [each for each in self._lead(ablations) if self._waits(each)], self._ablate),
             ]
         phases = [phase for phase in phases if phase[1]]
-        for _ in range(ROUNDS):
+        for self._round in range(ROUNDS):
             for number, (weight, group, make) in enumerate(phases):
                 whole = sum(each[0] for each in phases[number:])
                 self._until_s = time.monotonic() + self._all_left_s * weight / whole
@@ -213,11 +214,12 @@ class Trials:
         ]  # fmt: skip
 
     def _judge(self) -> None:
-        """The gains so far, corrected for as many cures as were measured."""
+        """The gains so far, corrected for as many cures as were measured until then: what was
+        proven once stays so."""
         measured = [each for each in self._measured if each.on_ns]
         for each in measured:
             if each.way == "in one run":
-                each.gain = gain_of_pairs(each.pairs, len(measured), self._input_share)
+                each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
                 each.doubt = each.gain.doubt if each.gain is not None else ""
             elif each.on_runs and each.off_runs:
                 name = each.candidate.name
@@ -262,7 +264,13 @@ class Trials:
             )  # fmt: skip
             plan = RunPlan(names, held=held, asked=self._asked(), later=later, seed=seed)
             before = {each.candidate.name: list(each.pairs) for each in open_ones}
-            others = sum(bool(each.on_ns) and each not in open_ones for each in self._measured)
+            # What an ablation shows is no claim of a cure's, and the other way round.
+            is_bound = open_ones[0].candidate.cure.result == BOUND
+            others = sum(
+                bool(each.on_ns) and each not in open_ones
+                and (each.candidate.cure.result == BOUND) == is_bound
+                for each in self._measured
+            )  # fmt: skip
             self._request.tell(f"in one run: {_listed(names)}")
             waiting = [each for each in self._lead(self._measured) if self._waits(each)]
             alternation = Alternation(
@@ -270,7 +278,7 @@ class Trials:
                 later if waiting else (),
             )  # fmt: skip
             result = self._run(plan, alternation.look)
-            self._take(open_ones, before, result)
+            self._take(open_ones, before, result, others)
             seconds = result.seconds
             self._remarks += [result.notes[each] for each in held if each in result.notes]
             if result.steps is None or not result.steps.blocks:
@@ -322,10 +330,15 @@ class Trials:
                 each.why, each.applies = result.not_applied[each.candidate.name], False
 
     def _take(
-        self, group: list[Measured], before: dict[str, list[Pair]], result: ProgramResult
+        self,
+        group: list[Measured],
+        before: dict[str, list[Pair]],
+        result: ProgramResult,
+        others: int,
     ) -> None:
         steps = result.steps
         self._hear(result)
+        rivals = others + sum(each.candidate.name not in result.not_applied for each in group)
         for each in group:
             name = each.candidate.name
             if steps is None:
@@ -334,7 +347,8 @@ class Trials:
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.pairs = before[name] + steps.pairs(name)
-            each.gain = gain_of_pairs(each.pairs, len(group), self._input_share)
+            each.rivals = max(1, rivals)
+            each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
             if each.gain is None and show_nothing(each.pairs):
                 each.why = f"none of {len(each.pairs)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
@@ -374,7 +388,9 @@ class Trials:
                 continue
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
-            needs_s = 1.1 * self._longest_s() + each.candidate.cure.longer_s
+            # Compiling may take half of that, and what is left at the end is for nothing else.
+            longer_s = each.candidate.cure.longer_s / (2.0 if self._round else 1.0)
+            needs_s = 1.1 * self._longest_s() + longer_s
             if not times[""] or left_s < needs_s:
                 each.why = self._no_trials or NO_TIME
                 continue
