@@ -20,6 +20,7 @@ from gputui.base import GputuiError
 from gputui.base.sanitize import launcher_words, masked_words, sanitize
 from gputui.collect.nvml import GpuProcess, ProcessUse
 from gputui.collect.nvml.reading import DeviceReading
+from gputui.model import units
 from gputui.model.events import LauncherSample, ProcessSample
 
 if TYPE_CHECKING:
@@ -363,6 +364,43 @@ class ProcessDetails:
     written_bytes: int | None
     environment: dict[str, str] | None
     unavailable: dict[str, str]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Labels and texts for people, all but the environment; of what is missing the reason."""
+
+        def words(values: Sequence[object] | None) -> str | None:
+            return None if values is None else " ".join(map(str, values)) or "none"
+
+        def number(value: int | None) -> str | None:
+            return None if value is None else str(value)
+
+        def shown(value: float | None, show: Callable[[float], str]) -> str | None:
+            return None if value is None else show(value)
+
+        def seconds(value: float) -> str:
+            return units.duration(value * 1e9)
+
+        known = (
+            ("arguments", "command", words(self.command)),
+            ("executable", "executable", self.executable),
+            ("folder", "folder", self.folder),
+            ("status", "status", self.status),
+            ("children", "children", words(self.children)),
+            ("threads", "threads", number(self.threads)),
+            ("open files", "open_files", number(self.open_files)),
+            ("nice", "nice", number(self.nice)),
+            ("CPU time, own code", "cpu_user_s", shown(self.cpu_user_s, seconds)),
+            ("CPU time, system", "cpu_user_s", shown(self.cpu_system_s, seconds)),
+            ("resident memory", "resident_bytes", shown(self.resident_bytes, units.size)),
+            ("virtual memory", "resident_bytes", shown(self.virtual_bytes, units.size)),
+            ("read from disk", "read_bytes", shown(self.read_bytes, units.size)),
+            ("written to disk", "read_bytes", shown(self.written_bytes, units.size)),
+        )
+        return [
+            (label, text or f"{units.MISSING}: {self.unavailable.get(field, 'unknown')}")
+            for label, field, text in known
+        ]
 
 
 def same_process(pid: int, start_ns: int) -> psutil.Process:

@@ -12,6 +12,7 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.events import ProcessSample
+from gputui.model.metrics import metrics_of
 from gputui.report.schema import TableSpec, count, number, percent, size, text, time
 from gputui.state import Process, Run, Session
 
@@ -359,3 +360,59 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 TABLES = (PROCESSES,)
+
+
+# What the table knows of one process.
+
+
+def gpus_text(row: ProcessRow, many_instances: bool) -> str:
+    """ "0,1", or "0:7" for a MIG instance; "-" if the driver does not say."""
+    if not row.uses:
+        return "-"
+    if not many_instances:
+        return ",".join(map(str, row.gpus))
+    places = (
+        str(use.gpu) if use.gpu_instance_id is None else f"{use.gpu}:{use.gpu_instance_id}"
+        for use in row.uses
+    )
+    return ",".join(dict.fromkeys(places))
+
+
+_OF_HOST = ("cpu_percent", "host_memory_bytes")
+"""Figures of a process on the host, once for all its GPUs."""
+
+
+def process_facts(row: ProcessRow, session: Session) -> list[tuple[str, str]]:
+    """Labels and texts, with all its GPUs and the reasons for what is missing; a title has no
+    text."""
+
+    def fact(label: str, text: str, field: str = "") -> tuple[str, str]:
+        reason = session.host_unavailable.get(f"processes.{field}", "")
+        return label, f"{text}: {reason}" if text == units.MISSING and reason else text
+
+    parent = units.MISSING if row.parent_pid is None else str(row.parent_pid)
+    facts = [
+        fact("command", row.command or OUTSIDE),
+        fact("user", row.user or units.MISSING, "user"),
+        fact("parent", parent, "parent_pid"),
+        fact("running for", units.duration(row.run_time_ns), "start_time_ns"),
+    ]
+    if row.run is not None:
+        rank = "" if row.rank is None else f", rank {row.rank}"
+        facts.append(("of gputui's run", f"{row.run}{rank}"))
+    if row.is_launcher:
+        return [*facts, (" ", "not on a GPU itself: it started what is")]
+    metrics = metrics_of(ProcessSample)
+    facts += [
+        fact(metrics[field].title, metrics[field].unit.show(getattr(row, field)), field)
+        for field in _OF_HOST
+    ]
+    for use in row.uses:
+        place = "" if use.gpu_instance_id is None else f", MIG instance {use.gpu_instance_id}"
+        facts.append((f"on GPU {use.gpu}{place}", ""))
+        facts += [
+            fact(f"  {metric.title}", metric.unit.show(getattr(use, field)), field)
+            for field, metric in metrics.items()
+            if field not in _OF_HOST
+        ]
+    return facts

@@ -9,6 +9,7 @@ from gputui.report.tables.processes import (
     ProcessRow,
     filter_rows,
     launcher_rows,
+    process_facts,
     process_rows,
     tree_rows,
 )
@@ -16,7 +17,7 @@ from gputui.state import Gpu
 from gputui.tui.model import Model
 from gputui.tui.source import Playback, Runner
 from gputui.tui.widgets import gpu as cards
-from gputui.tui.widgets.canvas import Row, beside, clip, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, beside, clip, fact_rows, flow, heading, wrap
 from gputui.tui.widgets.gpu import detail_rows
 from gputui.tui.widgets.gpu_charts import (
     ChartedView,
@@ -26,7 +27,7 @@ from gputui.tui.widgets.gpu_charts import (
     host_items,
     link_rows,
 )
-from gputui.tui.widgets.processes import ProcessListView, known_rows, process_columns, told_rows
+from gputui.tui.widgets.processes import ProcessListView, process_columns, told_rows
 from gputui.tui.widgets.run import alert_rows, has_alert, scope_rows
 from gputui.tui.widgets.table import Move, table_rows
 from gputui.tui.widgets.view import Details
@@ -96,7 +97,7 @@ class DevicesView(ProcessListView, ChartedView):
             start_ns = process.start_time_ns
             return Details(
                 f"Process {process.pid}",
-                known_rows(process, session),
+                fact_rows(process_facts(process, session)),
                 None
                 if start_ns is None or not isinstance(self.model.source, Runner)
                 else lambda: told_rows(process.pid, start_ns),

@@ -15,6 +15,8 @@ from operator import itemgetter
 
 from rich.cells import cell_len, set_cell_size
 
+from gputui.model.units import MISSING
+
 # Ink that equals a figure: parts of a whole, and scales that fit what is seen.
 
 
@@ -183,6 +185,16 @@ def paragraph(
 def labelled(pairs: Iterable[tuple[str, str]], label: int, role: str = "text") -> tuple[Row, ...]:
     """A line for each label and figure, the figures under one another."""
     return tuple(((name.ljust(label), "label"), (text, role)) for name, text in pairs)
+
+
+def fact_rows(facts: Iterable[tuple[str, str]], label: int = 20) -> tuple[Row, ...]:
+    """The same of facts, of which some are missing, and of the titles above them, which have no
+    text."""
+    rows: list[Row] = []
+    for name, text in facts:
+        said = (text, "dim" if text.startswith(MISSING) else "text")
+        rows.append(((name.ljust(label), "label"), said) if text else ((name, "head"),))
+    return tuple(rows)
 
 
 def joined(cells: Iterable[Span]) -> list[Span]:

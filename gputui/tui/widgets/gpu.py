@@ -37,7 +37,7 @@ from gputui.report.schema import Column
 from gputui.report.tables.energy import RunEnergy, used_span
 from gputui.state import Gpu, Run
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, flow, heading, wrap
+from gputui.tui.widgets.canvas import Row, fact_rows, flow, heading, wrap
 from gputui.tui.widgets.chart import Chart, Look, TimeAxis, spark
 from gputui.tui.widgets.gpu_charts import chart_grid, charts, host_charts, time_axis
 from gputui.tui.widgets.run import MARK, has_alert
@@ -191,10 +191,7 @@ def detail_rows(gpu: Gpu, now_ns: int, interval_s: float) -> tuple[Row, ...]:
         rows.append(((title, "head"),))
         if title == "MIG instances":
             rows += instance_rows(gpu, 90)
-        for label, text in facts:
-            role = "dim" if text.startswith(MISSING) else "text"
-            rows.append(((f"{label:<{_LABEL}}", "label"), (text, role)))
-        rows.append(())
+        rows += [*fact_rows(facts, _LABEL), ()]
     if gpu.status is not None:
         age = duration(max(0, now_ns - gpu.status.time_ns) // 10**9 * 10**9)
         rows.append(((f"links, energy and health were read {age} ago", "dim"),))

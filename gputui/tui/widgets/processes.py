@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from gputui.model.events import ProcessSample
-from gputui.model.metrics import metrics_of
-from gputui.model.units import MISSING, duration, size
+from gputui.model.units import MISSING
 from gputui.report.schema import Column
-from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow
-from gputui.state import Session
+from gputui.report.tables.processes import OUTSIDE, PROCESSES_NOW, ProcessRow, gpus_text
 from gputui.tui.model import Model
-from gputui.tui.widgets.canvas import Row
+from gputui.tui.widgets.canvas import Row, fact_rows
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.view import TableView
 
@@ -67,19 +64,6 @@ def process_columns(many_instances: bool, of: Callable[[T], ProcessRow]) -> list
     return [made(*each) for each in _LAYOUT]
 
 
-def gpus_text(row: ProcessRow, many_instances: bool) -> str:
-    """ "0,1", or "0:7" for a MIG instance; "-" if the driver does not say."""
-    if not row.uses:
-        return "-"
-    if not many_instances:
-        return ",".join(map(str, row.gpus))
-    places = (
-        str(use.gpu) if use.gpu_instance_id is None else f"{use.gpu}:{use.gpu_instance_id}"
-        for use in row.uses
-    )
-    return ",".join(dict.fromkeys(places))
-
-
 def command_text(row: ProcessRow) -> str:
     """The lines of the tree, whether it belongs to the run and its rank, and the command."""
     lines = ""
@@ -94,43 +78,6 @@ def _role(row: ProcessRow) -> str:
     return "accent" if row.run is not None else "dim" if row.is_launcher else "text"
 
 
-_OF_HOST = ("cpu_percent", "host_memory_bytes")
-"""Figures of a process on the host, once for all its GPUs."""
-
-
-def known_rows(row: ProcessRow, session: Session) -> tuple[Row, ...]:
-    """The table's knowledge of a process, with all its GPUs and the reasons for what is missing."""
-    why = session.host_unavailable
-
-    def line(label: str, text: str, field: str = "") -> Row:
-        return _line(label, text, why.get(f"processes.{field}", ""))
-
-    rows = [
-        line("command", row.command or OUTSIDE),
-        line("user", row.user or MISSING, "user"),
-        line("parent", MISSING if row.parent_pid is None else str(row.parent_pid), "parent_pid"),
-        line("running for", duration(row.run_time_ns), "start_time_ns"),
-    ]
-    if row.run is not None:
-        rank = "" if row.rank is None else f", rank {row.rank}"
-        rows.append(line("of gputui's run", f"{row.run}{rank}"))
-    if row.is_launcher:
-        rows.append(line("", "not on a GPU itself: it started what is"))
-        return tuple(rows)
-    metrics = metrics_of(ProcessSample)
-    for field in _OF_HOST:
-        rows.append(
-            line(metrics[field].title, metrics[field].unit.show(getattr(row, field)), field)
-        )
-    for use in row.uses:
-        place = "" if use.gpu_instance_id is None else f", MIG instance {use.gpu_instance_id}"
-        rows.append(((f"on GPU {use.gpu}{place}", "head"),))
-        for field, metric in metrics.items():
-            if field not in _OF_HOST:
-                rows.append(line(f"  {metric.title}", metric.unit.show(getattr(use, field)), field))
-    return tuple(rows)
-
-
 def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
     """The host's knowledge of a process, and its environment. For a thread: it takes a while.
 
@@ -139,47 +86,13 @@ def told_rows(pid: int, start_ns: int) -> tuple[Row, ...]:
     from gputui.collect.processes import process_details
 
     told = process_details(pid, start_ns)
-
-    def number(value: int | None) -> str:
-        return MISSING if value is None else str(value)
-
-    def words(values: Sequence[object] | None) -> str:
-        return MISSING if values is None else " ".join(map(str, values)) or "none"
-
-    def seconds(value: float | None) -> str:
-        return duration(None if value is None else value * 1e9)
-
-    rows: list[Row] = [(), (("The host says", "head"),)]
-    for label, field, text in (
-        ("arguments", "command", words(told.command)),
-        ("executable", "executable", told.executable or MISSING),
-        ("folder", "folder", told.folder or MISSING),
-        ("status", "status", told.status or MISSING),
-        ("children", "children", words(told.children)),
-        ("threads", "threads", number(told.threads)),
-        ("open files", "open_files", number(told.open_files)),
-        ("nice", "nice", number(told.nice)),
-        ("CPU time, own code", "cpu_user_s", seconds(told.cpu_user_s)),
-        ("CPU time, system", "cpu_user_s", seconds(told.cpu_system_s)),
-        ("resident memory", "resident_bytes", size(told.resident_bytes)),
-        ("virtual memory", "resident_bytes", size(told.virtual_bytes)),
-        ("read from disk", "read_bytes", size(told.read_bytes)),
-        ("written to disk", "read_bytes", size(told.written_bytes)),
-    ):
-        rows.append(_line(label, text, told.unavailable.get(field, "unknown")))
+    rows: list[Row] = [(), (("The host says", "head"),), *fact_rows(told.facts)]
     rows += [(), (("Environment", "head"),)]
     if told.environment is None:
-        rows.append(((f"n/a: {told.unavailable.get('environment', 'unknown')}", "dim"),))
+        rows.append(((f"{MISSING}: {told.unavailable.get('environment', 'unknown')}", "dim"),))
     for name, value in (told.environment or {}).items():
         rows.append(((f"{name}=", "label"), (value, "text")))
     return tuple(rows)
-
-
-def _line(label: str, text: str, reason: str) -> Row:
-    """A figure, or the reason why it is missing."""
-    is_missing = text == MISSING and bool(reason)
-    said = (f"n/a: {reason}", "dim") if is_missing else (text, "text")
-    return ((f"{label:<20}", "label"), said)
 
 
 # What views share that list processes below something else: keys, order, and the table.
