@@ -15,13 +15,14 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
 from gputui.base.decoding import convert, json_decoder
 from gputui.base.sanitize import sanitize, sanitize_document
+from gputui.model import units
 
 # The catalogue of workloads, read from `python -m workloads --catalogue` in a subprocess.
 #
@@ -358,3 +359,43 @@ def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
 
     given = [f"-p {shlex.quote(f'{name}={typed(value)}')}" for name, value in values.items()]
     return " ".join(["gputui", "--workload", shlex.quote(workload.name), *given])
+
+
+# What a run would need, and how long such runs took, in words.
+
+
+class Target(NamedTuple):
+    """The GPU that a run would use, and what is free of its memory."""
+
+    name: str
+    memory_bytes: int | None
+    free_bytes: int | None
+
+
+class Earlier(NamedTuple):
+    """What runs with the same values took here."""
+
+    mean_ns: float
+    runs: int
+
+
+def needs_of(found: Forecast, target: Target | None, earlier: Earlier | None) -> tuple[str, bool]:
+    """The least memory of a run, and where it does not fit; how long it took before, or the least
+    that it can take. And whether it fits, as far as is known."""
+    memory, time = units.size(found.memory_bytes), "no estimate yet"
+    fits = True
+    if found.memory_bytes is not None:
+        memory = f"≥ {memory}"
+        if target is not None and target.memory_bytes is not None:
+            memory += f" of {units.size(target.memory_bytes)}"
+            free = target.free_bytes
+            if found.memory_bytes > target.memory_bytes:
+                memory, fits = f"{memory}: does not fit", False
+            elif free is not None and found.memory_bytes > free:
+                memory, fits = f"{memory}, {units.size(free)} free: does not fit now", False
+    if earlier is not None:
+        which = "1 run" if earlier.runs == 1 else f"{earlier.runs} runs"
+        time = f"about {units.duration(earlier.mean_ns)} ({which} like this)"
+    elif found.seconds is not None:
+        time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
+    return f"memory {memory}   time {time}", fits

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from gputui.model import units
 from gputui.model.events import CountedKernel, CountedPhase, GpuCounters, GpuFacts
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
@@ -92,6 +93,25 @@ class Roof:
     others_percent: float | None = None
     """What processes that are not the run's used of the GPU, where that is so much that its
     counters, which are the whole card's, say nothing of the run: then there is no other figure."""
+
+    @property
+    def kernel_facts(self) -> list[tuple[str, str]]:
+        """What a kernel uses of the GPU while it runs, as labels and texts; of what was read."""
+        percent = units.percent
+        flops = units.quantity(self.tensor_flops_per_s, "FLOP/s")
+        moved = f"{percent(self.memory_peak_percent)}, {units.rate(self.memory_bytes_per_s)}"
+        known = (
+            ("SMs active", percent(self.sm_active_percent), self.sm_active_percent),
+            ("of their warps", percent(self.occupancy_percent), self.occupancy_percent),
+            (
+                "tensor pipes",
+                f"{percent(self.tensor_active_percent)}, {flops}",
+                self.tensor_active_percent,
+            ),
+            ("memory", moved, self.memory_peak_percent),
+            ("FP64 pipes", percent(self.fp64_active_percent), self.fp64_active_percent or None),
+        )
+        return [(label, text) for label, text, value in known if value is not None]
 
     @property
     def flops_per_byte(self) -> float | None:

@@ -18,13 +18,13 @@ from textual.command import CommandList
 from textual.geometry import Size
 from textual.widgets import Input
 
-from gputui.collect.catalogue import Catalogue, Forecast
+from gputui.collect.catalogue import Catalogue, Forecast, Target, needs_of
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
 from gputui.state import Session
 from gputui.tui.app import GputuiApp
 from gputui.tui.dialogs.boxes import Answer, DetailsBox, Question
-from gputui.tui.dialogs.workloads import Field, Target, needs_row
+from gputui.tui.dialogs.workloads import Field
 from gputui.tui.shell.keys import KEYS, MACHINE, MOVE
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.shell.views import TABS
@@ -299,16 +299,16 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
 
 
 @pytest.mark.parametrize(
-    ("needed", "said", "role"),
-    [(2, "≥ 2.00 GiB of 80.0 GiB", "dim"),
-     (79, "≥ 79.0 GiB of 80.0 GiB, 60.0 GiB free: does not fit now", "warn"),
-     (90, "≥ 90.0 GiB of 80.0 GiB: does not fit", "warn")],
+    ("needed", "said", "does_fit"),
+    [(2, "≥ 2.00 GiB of 80.0 GiB", True),
+     (79, "≥ 79.0 GiB of 80.0 GiB, 60.0 GiB free: does not fit now", False),
+     (90, "≥ 90.0 GiB of 80.0 GiB: does not fit", False)],
 )  # fmt: skip
-def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, role: str) -> None:
+def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, does_fit: bool) -> None:
     target = Target("a GPU", 80 << 30, 60 << 30)
-    [(text, drawn_as)] = needs_row(Forecast(memory_bytes=needed << 30), target, None)
+    text, fits = needs_of(Forecast(memory_bytes=needed << 30), target, None)
     assert text == f"memory {said}   time no estimate yet"
-    assert drawn_as == role
+    assert fits == does_fit
 
 
 async def test_a_preset_fills_the_form(show: Show) -> None:

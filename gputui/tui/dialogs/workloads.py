@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,18 +16,20 @@ from textual.widgets.option_list import Option
 
 from gputui.collect.catalogue import (
     Catalogue,
+    Earlier,
     Forecast,
     Forecaster,
     Parameter,
+    Target,
     Value,
     Workload,
     command_of,
+    needs_of,
     typed_value,
     value_text,
 )
 from gputui.model import units
 from gputui.tui.dialogs.boxes import Dialog, Frame, Line, Options
-from gputui.tui.widgets.canvas import Row
 from gputui.tui.widgets.recordings import RecordingLibrary
 
 if TYPE_CHECKING:
@@ -45,21 +47,6 @@ class StartRequest:
 
 
 # What a run would need.
-
-
-class Target(NamedTuple):
-    """The GPU that a run would use, and what is free of its memory."""
-
-    name: str
-    memory_bytes: int | None
-    free_bytes: int | None
-
-
-class Earlier(NamedTuple):
-    """What runs with the same values took here."""
-
-    mean_ns: float
-    runs: int
 
 
 class EarlierRuns:
@@ -85,28 +72,6 @@ class EarlierRuns:
             and (one.hostname, one.gpus, dict(one.parameters)) == (host, gpus, like)
         ]  # fmt: skip
         return Earlier(sum(took_ns) / len(took_ns), len(took_ns)) if took_ns else None
-
-
-def needs_row(found: Forecast, target: Target | None, earlier: Earlier | None) -> Row:
-    """The least memory of a run, and where it does not fit; how long it took before, or the least
-    that it can take."""
-    memory, time = units.size(found.memory_bytes), "no estimate yet"
-    role = "dim"
-    if found.memory_bytes is not None:
-        memory = f"≥ {memory}"
-        if target is not None and target.memory_bytes is not None:
-            memory += f" of {units.size(target.memory_bytes)}"
-            free = target.free_bytes
-            if found.memory_bytes > target.memory_bytes:
-                memory, role = f"{memory}: does not fit", "warn"
-            elif free is not None and found.memory_bytes > free:
-                memory, role = f"{memory}, {units.size(free)} free: does not fit now", "warn"
-    if earlier is not None:
-        which = "1 run" if earlier.runs == 1 else f"{earlier.runs} runs"
-        time = f"about {units.duration(earlier.mean_ns)} ({which} like this)"
-    elif found.seconds is not None:
-        time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
-    return ((f"memory {memory}   time {time}", role),)
 
 
 class WorkloadDialog(Dialog[StartRequest]):
@@ -479,8 +444,8 @@ class WorkloadForm(Dialog[StartRequest]):
         took = None
         if self._earlier is not None and values is not None:
             took = self._earlier.of(self._workload.name, values)
-        needs = needs_row(self._forecast or Forecast(), self._target, took)
-        self._needs.update(self.drawn([needs]))
+        needs, fits = needs_of(self._forecast or Forecast(), self._target, took)
+        self._needs.update(self.drawn([((needs, "dim" if fits else "warn"),)]))
         command = "" if values is None else command_of(self._workload, values)
         self._command.update(Content(command))
         self._explain(wrong)

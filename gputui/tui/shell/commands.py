@@ -29,10 +29,11 @@ from gputui.tui.widgets.view import View
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
+    from gputui.collect.catalogue import Target
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
-    from gputui.tui.dialogs.workloads import StartRequest, Target
+    from gputui.tui.dialogs.workloads import StartRequest
 
 
 _TOLD_S = 8.0
@@ -257,7 +258,7 @@ class Commands(ReplayKeys):
         gpu = next(iter(self.model.session.gpus.values()), None)
         if gpu is None:
             return None
-        from gputui.tui.dialogs.workloads import Target
+        from gputui.collect.catalogue import Target
 
         whole = gpu.facts.memory_total_bytes
         used = gpu.sample.memory_used_bytes if gpu.sample is not None else None

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.statistics import Statistics
-from gputui.model.units import count, duration, percent, quantity, rate, size
+from gputui.model.units import count, duration, percent, size
 from gputui.report.roofline import kernel_roofs
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -294,27 +294,8 @@ def _counters(tables: Tables, name: str) -> list[Row]:
     """What a kernel uses of each GPU while it runs, where counters were sampled."""
     rows: list[Row] = []
     for roof in kernel_roofs(tables.session, tables.run):
-        if kernel_name(tables.session, roof.kernel) != name:
-            continue
-        figures = (
-            ("SMs active", percent(roof.sm_active_percent), roof.sm_active_percent),
-            ("of their warps", percent(roof.occupancy_percent), roof.occupancy_percent),
-            (
-                "tensor pipes",
-                f"{percent(roof.tensor_active_percent)}, "
-                f"{quantity(roof.tensor_flops_per_s, 'FLOP/s')}",
-                roof.tensor_active_percent,
-            ),
-            (
-                "memory",
-                f"{percent(roof.memory_peak_percent)}, {rate(roof.memory_bytes_per_s)}",
-                roof.memory_peak_percent,
-            ),
-            ("FP64 pipes", percent(roof.fp64_active_percent), roof.fp64_active_percent or None),
-        )
-        told = [(label, words) for label, words, value in figures if value is not None]
-        if told:
-            rows += [(), ((f"while it runs on GPU {roof.gpu}", "label"),), *labelled(told, 16)]
+        if kernel_name(tables.session, roof.kernel) == name and (facts := roof.kernel_facts):
+            rows += [(), ((f"while it runs on GPU {roof.gpu}", "label"),), *labelled(facts, 16)]
     return rows
 
 
