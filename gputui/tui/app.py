@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -18,16 +19,17 @@ from gputui.base.sanitize import sanitize
 from gputui.base.standard_streams import notification
 from gputui.model.events import Alert, AnyEvent
 from gputui.model.units import duration
+from gputui.playback import AT_END_S
 from gputui.report.alerts import alert_text
 from gputui.report.explain.verdict import Headline
+from gputui.state import Session
 from gputui.state.session import Hosts
 from gputui.tui.model import Model, Tables
 from gputui.tui.shell.main import MainScreen
-from gputui.tui.source import Connect, JobElsewhere, ManyHosts, Options, Playback, Runner
+from gputui.tui.source import Connect, JobElsewhere, ManyHosts, Options, Playback, Runner, Source
 from gputui.tui.themes import THEMES
-from gputui.tui.threads import EventsReady
+from gputui.tui.threads import EventsReady, Threads
 from gputui.tui.tour import Tour
-from gputui.tui.visits import Visits
 from gputui.tui.widgets.line_view import FOR_READERS
 from gputui.tui.widgets.run import state
 
@@ -197,6 +199,59 @@ class News:
         return f"{run.started.name} {state(run, lost_end=model.lost_end).words}"
 
 
+# The live source and session, kept running in the background while a recording is open.
+
+
+@dataclass(slots=True)
+class Home:
+    """A source and its session, in the background."""
+
+    source: Source | None
+    session: Session
+    failure: str
+    was_paused: bool
+    view: str
+    """The view that a recording was opened from."""
+    hosts: Hosts | None = None
+    host: str = ""
+
+    @classmethod
+    def leave(cls, source: Source | None, model: Model, view: str) -> Home:
+        """Keep what `model` shows. A replay is paused meanwhile."""
+        home = cls(
+            *(source, model.session, model.failure, model.paused, view, model.hosts, model.host)
+        )
+        if isinstance(source, Playback):
+            source.is_paused = True
+        return home
+
+    def take(self) -> Sequence[AnyEvent]:
+        """Fold in what the source emitted meanwhile, and return it. A paused replay emits
+        nothing."""
+        if self.source is None or isinstance(self.source, Playback):
+            return ()
+        if self.hosts is not None and isinstance(self.source, ManyHosts):
+            self.hosts.apply(self.source.take())
+            return ()
+        events = self.source.hub.drain()
+        self.session.apply(events)
+        return events
+
+    def enter(self, model: Model) -> None:
+        """Show this again; a live session goes on, a replay continues where it was."""
+        self.take()
+        paused = False
+        if isinstance(self.source, Playback):
+            self.source.is_paused = paused = self.was_paused
+        model.enter(self.source, self.session, "")
+        model.failure, model.paused = self.failure, paused
+        if self.hosts is not None:
+            model.watch(self.hosts, self.host)
+
+
+_FIRST_WAIT_S = 5.0
+"""A recording without an event is shown after this, empty."""
+
 MOST_HELD_EVENTS = 20_000
 """A paused screen holds this many events back; with more it folds them in, unseen."""
 
@@ -204,7 +259,7 @@ _CLOSE_WAIT_S = 5.0
 _SHOW_CURSOR = "\x1b[?25h"
 
 
-class GputuiApp(Visits):
+class GputuiApp(Threads):
     """The screen of a session. `connect` makes the source once the first frame is drawn."""
 
     CSS_PATH = Path(__file__).with_name("style.tcss")
@@ -236,7 +291,9 @@ class GputuiApp(Visits):
         self._connect_to = connect
         self._starts = starts
         self._connecting: threading.Thread | None = None
-        self._held = []
+        self._held: list[AnyEvent] = []
+        self._source: Source | None = None
+        self._home: Home | None = None
         self._writing = False
         self._plays = False
         self._pace = Pace()
@@ -396,6 +453,104 @@ class GputuiApp(Visits):
             self._source.is_paused = self.model.paused
         if not self.model.paused:
             self._take()
+
+    # --- recordings, opened and left again
+
+    @property
+    def home_source(self) -> Source | None:
+        """What this program was started to show, also while a recording is opened."""
+        return self._source if self._home is None else self._home.source
+
+    @property
+    def run_to_end(self) -> Run | None:
+        """The run that ends with this program, None where none is active."""
+        session = self.model.session if self._home is None else self._home.session
+        active = session.run is not None and session.run.is_active
+        return session.run if active and isinstance(self.home_source, Runner) else None
+
+    @property
+    def is_starting_run(self) -> bool:
+        """Whether a run was asked for whose start is not known here yet: leaving ends it, too."""
+        source = self.home_source
+        if source is None:
+            return self.options.starts_run and not self.model.failure
+        return isinstance(source, Runner) and source.has_run and self.run_to_end is None
+
+    def visit(self, path: Path, *, follow: bool) -> None:
+        """Play a recording on this screen; what is at home goes on. `follow` one that is being
+        written."""
+        if self._source is None and not self.model.failure:
+            self.main.say("still starting")
+            return
+
+        def shown(playback: Playback) -> None:
+            if self._home is None:
+                self.model.session.apply(self._held)
+                self._held = []
+                # `b` leads back to where a recording was opened.
+                self._home = Home.leave(self._source, self.model, self.main.current)
+            elif self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), recording_name(path))
+            self.main.show_run()
+
+        from gputui.store.library import recording_name
+
+        def failed(reason: str) -> None:
+            self.main.refuse(reason.replace(f"{path.parent}/", ""))
+
+        start_s = 0.0 if follow else AT_END_S
+        self.in_thread(lambda: self._opened(path, start_s, follow), shown, failed)
+
+    def play(self, path: Path, start_s: float, speed: float = 1.0) -> None:
+        """Show another recording in place of the one that is played."""
+
+        def shown(playback: Playback) -> None:
+            if self._home is not None:  # meanwhile a person opened another one
+                playback.close()
+                return
+            if self._source is not None:
+                self._source.close()
+            self._source = playback
+            self.model.enter(playback, Session(), "")
+            self._take()
+
+        opened = partial(self._opened, path, start_s, speed=speed)
+        self.in_thread(opened, shown, self.main.refuse)
+
+    def _opened(
+        self, path: Path, start_s: float, follow: bool = False, speed: float = 1.0
+    ) -> Playback:
+        """A playback that has something to show."""
+        from gputui.playback.player import Playback as Player
+
+        first = threading.Event()
+
+        def notice() -> None:
+            first.set()
+            self._notice()
+
+        playback: Playback = Player.open(
+            str(path), notice, speed=speed, start_s=start_s, follow=follow
+        )
+        playback.start()
+        if not follow:
+            first.wait(_FIRST_WAIT_S)
+        return playback
+
+    def go_home(self) -> None:
+        """Close the recording that was opened and show what goes on at home."""
+        if self._home is None:
+            self.main.say("no recording was opened from here: 7 shows those there are")
+            return
+        if self._source is not None:
+            self._source.close()
+        home, self._home = self._home, None
+        self._source = home.source
+        home.enter(self.model)
+        self._take()
+        self.main.run_worker(self.main.go_back(home.view))
 
     # --- exports
 

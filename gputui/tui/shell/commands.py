@@ -39,15 +39,25 @@ if TYPE_CHECKING:
 _TOLD_S = 8.0
 
 
-# Keys that move through a recording, and those that open and close one.
+_INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
-class ReplayKeys(Narrow):
-    """What the main screen can do with a recording being played."""
+def _all(names: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *others, last = [*names] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+class Commands(Narrow):
+    """What the main screen can ask of the source and the files, and do with a recording that is
+    played."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
+        self._remembered: dict[str, dict[str, str]] = {}
+        self._last_workload = ""
+        self._last_request: StartRequest | None = None
 
     @property
     def view(self) -> View:
@@ -171,25 +181,6 @@ class ReplayKeys(Narrow):
             what = "change of phase" if kind == "phase" else "start, exit, alert or trouble"
             where = "in this recording" if source.is_indexed and source.is_read else "so far"
             self.say(f"no later {what} {where}")
-
-
-_INTERVALS_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
-
-
-def _all(names: Iterable[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    *others, last = [*names] or [""]
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-class Commands(ReplayKeys):
-    """What the main screen can ask of the source and the files."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self._remembered: dict[str, dict[str, str]] = {}
-        self._last_workload = ""
-        self._last_request: StartRequest | None = None
 
     async def action_view(self, name: str) -> None:
         raise NotImplementedError

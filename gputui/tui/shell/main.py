@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from gputui.tui.widgets.recordings import RecordingLibrary
 
 
-# Keys that the shown view answers, and the message where it has no answer.
-
-
 _NO_CHARTS = "no charts here: 6 shows some"
 _NOTHING_TO_SORT = "nothing to sort here"
 _NO_PROCESSES = "processes are in GPUs: 6 shows it"
@@ -53,7 +50,7 @@ def _of_view(method: str, elsewhere: str, unmoved: str = "") -> Callable[..., No
     """The action that does what the shown view has this method for; of another view it says where
     there is one, `unmoved` where nothing looks different then."""
 
-    def action(screen: ViewKeys, *given: int) -> None:
+    def action(screen: MainScreen, *given: int) -> None:
         act = getattr(screen.view, method, None)
         if act is None:
             screen.say(elsewhere)
@@ -63,158 +60,7 @@ def _of_view(method: str, elsewhere: str, unmoved: str = "") -> Callable[..., No
     return action
 
 
-class ViewKeys(Commands):
-    """What the main screen passes on."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
-        self._message: tuple[str, bool] | None = None
-        """What the bottom line says until the next key, and whether it is of a failure."""
-
-    def action_move(self, move: Move) -> None:
-        why_not = f"there is nothing more {_NO_WAY.get(move, 'below')}"
-        act = partial(self.do_or_say, partial(self.view.move, move), why_not)
-        if self.view.painted:
-            act()
-        else:  # keys of one write come before the first frame, which lists what is moved through
-            self.call_after_refresh(act)
-
-    def do_or_say(self, act: Callable[[], object], why_not: str) -> None:
-        """Do something; where nothing looks different then and nothing was said, say why: no key
-        is without an answer."""
-        before = self.view.painted
-        told = act()
-        if isinstance(told, str) and told:
-            self.say(told)
-        elif self._message is None and self.view.painted == before:
-            self.say(why_not)
-
-    action_sort = _of_view("sort", _NOTHING_TO_SORT)
-    action_reverse = _of_view("reverse", _NOTHING_TO_SORT)
-    action_libraries = _of_view("toggle_libraries", "ranges of libraries are in Phases: 4 shows it")
-    action_raw_names = _of_view("toggle_raw_names", "names of ranges are in Phases: 4 shows it")
-    action_processes = _of_view("toggle_processes", _NO_PROCESSES, "no process is listed")
-    action_tree = _of_view(
-        "toggle_tree", _NO_PROCESSES, "no process that is listed launched another"
-    )
-    action_zoom = _of_view("zoom", _NO_CHARTS, "no further that way")
-
-    def action_scale(self) -> None:
-        """Charts up to all there is, or as large as they can be drawn."""
-        if not self.view.SCALES:
-            self.say(_NO_CHARTS)
-            return
-        self.model.own_scale = not self.model.own_scale
-        own = "in the scale of their data: each says up to what"
-        self.say(f"charts are {own if self.model.own_scale else 'as high as all there is'}")
-        self.draw()
-
-    def action_step(self, columns: int) -> None:
-        why_not = f"there is nothing {'later' if columns > 0 else 'earlier'} to read"
-        _of_view("step", _NO_CHARTS, why_not)(self, columns)
-
-    def action_note(self, step: int) -> None:
-        """To the next thing of note, or the one before."""
-        if not self._went_to_note(step):
-            self.say("nothing of note here: 3 goes from slow step to slow step")
-
-    def on_notice(self, message: Notice) -> None:
-        self.say(message.text)
-
-    def action_follow(self) -> None:
-        run, before = self.model.run, self.view.drawn
-        if self.follow():
-            return
-        self.draw()
-        source = self.model.source
-        if isinstance(source, Playback) and not source.has_ended and self.view.drawn == before:
-            source.seek_end()
-            self.say("at the end of the recording: space plays it from the start")
-        elif not self.view.CHARTS and (run is None or not run.is_active):
-            # Every key answers: those that change nothing say why.
-            self.say("nothing runs now: 0 follows what does")
-        elif self.view.drawn == before:
-            self.say("the newest is in sight already")
-
-    def follow(self) -> bool:
-        """The same, and whether the scope was another than the usual one: this is said."""
-        had_ranks, had_scope = bool(self.model.ranks), self.model.scope is not None
-        if had_phase := bool(self.model.phase):
-            self.model.choose_phase("")
-        if had_ranks:
-            self.model.choose_ranks(())
-        elif had_scope:
-            self.model.choose_scope(None)
-        self.view.follow()
-        if had_ranks or had_scope or had_phase:
-            self.draw()
-            self.say(f"scope: {'all ranks, ' * had_ranks}{'all phases, ' * had_phase}steady steps")
-        # Escape leaves the scope as 0 does, where there is nothing else to clear.
-        return had_ranks or had_scope or had_phase
-
-    def action_scope(self) -> None:
-        """Let shares be of the next part of the run."""
-        run = self.model.run
-        if run is None:
-            self.say("no run yet: shares are of its steps")
-            return
-        from gputui.report.scope import STEADY, in_words, scopes, why_no_stretch
-
-        found = scopes(run)
-        stretch = getattr(self.view, "stretch", None) or self.model.stretch
-        if stretch is not None and why_no_stretch(run) is None:
-            found.insert(-1, stretch)
-        if len(found) == 1:
-            self.say("no steps were found: shares are of the time since the first kernel")
-            return
-        parts = [scope.part for scope in found]
-        now = self.model.scope or STEADY
-        scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
-        self.model.choose_scope(None if scope == STEADY else scope)
-        others = "" if self.view.FOLLOWS_SCOPE else "; GPUs and Runs (6 7) do not follow"
-        self.say(f"scope: {in_words(run, scope)}{others}")
-        self.draw()
-
-    def action_replay_phase(self) -> None:
-        """To the next thing of note of the view; in others the next change of phase."""
-        if not self._went_to_note(1):
-            super().action_replay_phase()
-
-    def action_replay_event(self) -> None:
-        if not self._went_to_note(-1):
-            super().action_replay_event()
-
-    def _went_to_note(self, step: int) -> bool:
-        go = getattr(self.view, "next_note", None)
-        if go is not None and (why_not := go(step)):
-            self.say(why_not)
-        return go is not None
-
-    def action_recording(self, what: str) -> None:
-        act = getattr(self.view, "on_recording", None)
-        if act is None or not act(what):
-            marks = "m marks phases (4), ranks (6) and recordings: 7 shows them"
-            self.say(marks if what == "mark" else "recordings are in Runs: 7 shows them")
-
-    def action_copy(self) -> None:
-        """Copy the full text of what is chosen."""
-        self._copy(self.view.copied)
-
-    def action_copy_view(self) -> None:
-        self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
-
-    def _copy(self, text: str) -> None:
-        text = text.encode()[:MOST_COPIED].decode(errors="ignore")
-        if not text:
-            self.say("nothing to copy here")
-            return
-        self.app.copy_to_clipboard(text)
-        hint, self._copy_hint = self._copy_hint, ""
-        self.say(f"copied {len(text)} characters{hint}")
-
-
-class MainScreen(ViewKeys):
+class MainScreen(Commands):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
@@ -222,6 +68,9 @@ class MainScreen(ViewKeys):
 
     def __init__(self, model: Model, first: str) -> None:
         super().__init__(model)
+        self._copy_hint = _IN_TMUX if os.environ.get("TMUX") else ""
+        self._message: tuple[str, bool] | None = None
+        """What the bottom line says until the next key, and whether it is of a failure."""
         self.current = first
         self.top = TopBar(id="top")
         self.caption = CaptionBar(id="caption")
@@ -461,6 +310,149 @@ class MainScreen(ViewKeys):
         from gputui.tui.dialogs.palette import Palette
 
         self.app.push_screen(Palette(is_help=True))
+
+    # --- keys that the shown view answers, and the message where it has no answer
+
+    def action_move(self, move: Move) -> None:
+        why_not = f"there is nothing more {_NO_WAY.get(move, 'below')}"
+        act = partial(self.do_or_say, partial(self.view.move, move), why_not)
+        if self.view.painted:
+            act()
+        else:  # keys of one write come before the first frame, which lists what is moved through
+            self.call_after_refresh(act)
+
+    def do_or_say(self, act: Callable[[], object], why_not: str) -> None:
+        """Do something; where nothing looks different then and nothing was said, say why: no key
+        is without an answer."""
+        before = self.view.painted
+        told = act()
+        if isinstance(told, str) and told:
+            self.say(told)
+        elif self._message is None and self.view.painted == before:
+            self.say(why_not)
+
+    action_sort = _of_view("sort", _NOTHING_TO_SORT)
+    action_reverse = _of_view("reverse", _NOTHING_TO_SORT)
+    action_libraries = _of_view("toggle_libraries", "ranges of libraries are in Phases: 4 shows it")
+    action_raw_names = _of_view("toggle_raw_names", "names of ranges are in Phases: 4 shows it")
+    action_processes = _of_view("toggle_processes", _NO_PROCESSES, "no process is listed")
+    action_tree = _of_view(
+        "toggle_tree", _NO_PROCESSES, "no process that is listed launched another"
+    )
+    action_zoom = _of_view("zoom", _NO_CHARTS, "no further that way")
+
+    def action_scale(self) -> None:
+        """Charts up to all there is, or as large as they can be drawn."""
+        if not self.view.SCALES:
+            self.say(_NO_CHARTS)
+            return
+        self.model.own_scale = not self.model.own_scale
+        own = "in the scale of their data: each says up to what"
+        self.say(f"charts are {own if self.model.own_scale else 'as high as all there is'}")
+        self.draw()
+
+    def action_step(self, columns: int) -> None:
+        why_not = f"there is nothing {'later' if columns > 0 else 'earlier'} to read"
+        _of_view("step", _NO_CHARTS, why_not)(self, columns)
+
+    def action_note(self, step: int) -> None:
+        """To the next thing of note, or the one before."""
+        if not self._went_to_note(step):
+            self.say("nothing of note here: 3 goes from slow step to slow step")
+
+    def on_notice(self, message: Notice) -> None:
+        self.say(message.text)
+
+    def action_follow(self) -> None:
+        run, before = self.model.run, self.view.drawn
+        if self.follow():
+            return
+        self.draw()
+        source = self.model.source
+        if isinstance(source, Playback) and not source.has_ended and self.view.drawn == before:
+            source.seek_end()
+            self.say("at the end of the recording: space plays it from the start")
+        elif not self.view.CHARTS and (run is None or not run.is_active):
+            # Every key answers: those that change nothing say why.
+            self.say("nothing runs now: 0 follows what does")
+        elif self.view.drawn == before:
+            self.say("the newest is in sight already")
+
+    def follow(self) -> bool:
+        """The same, and whether the scope was another than the usual one: this is said."""
+        had_ranks, had_scope = bool(self.model.ranks), self.model.scope is not None
+        if had_phase := bool(self.model.phase):
+            self.model.choose_phase("")
+        if had_ranks:
+            self.model.choose_ranks(())
+        elif had_scope:
+            self.model.choose_scope(None)
+        self.view.follow()
+        if had_ranks or had_scope or had_phase:
+            self.draw()
+            self.say(f"scope: {'all ranks, ' * had_ranks}{'all phases, ' * had_phase}steady steps")
+        # Escape leaves the scope as 0 does, where there is nothing else to clear.
+        return had_ranks or had_scope or had_phase
+
+    def action_scope(self) -> None:
+        """Let shares be of the next part of the run."""
+        run = self.model.run
+        if run is None:
+            self.say("no run yet: shares are of its steps")
+            return
+        from gputui.report.scope import STEADY, in_words, scopes, why_no_stretch
+
+        found = scopes(run)
+        stretch = getattr(self.view, "stretch", None) or self.model.stretch
+        if stretch is not None and why_no_stretch(run) is None:
+            found.insert(-1, stretch)
+        if len(found) == 1:
+            self.say("no steps were found: shares are of the time since the first kernel")
+            return
+        parts = [scope.part for scope in found]
+        now = self.model.scope or STEADY
+        scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
+        self.model.choose_scope(None if scope == STEADY else scope)
+        others = "" if self.view.FOLLOWS_SCOPE else "; GPUs and Runs (6 7) do not follow"
+        self.say(f"scope: {in_words(run, scope)}{others}")
+        self.draw()
+
+    def action_replay_phase(self) -> None:
+        """To the next thing of note of the view; in others the next change of phase."""
+        if not self._went_to_note(1):
+            super().action_replay_phase()
+
+    def action_replay_event(self) -> None:
+        if not self._went_to_note(-1):
+            super().action_replay_event()
+
+    def _went_to_note(self, step: int) -> bool:
+        go = getattr(self.view, "next_note", None)
+        if go is not None and (why_not := go(step)):
+            self.say(why_not)
+        return go is not None
+
+    def action_recording(self, what: str) -> None:
+        act = getattr(self.view, "on_recording", None)
+        if act is None or not act(what):
+            marks = "m marks phases (4), ranks (6) and recordings: 7 shows them"
+            self.say(marks if what == "mark" else "recordings are in Runs: 7 shows them")
+
+    def action_copy(self) -> None:
+        """Copy the full text of what is chosen."""
+        self._copy(self.view.copied)
+
+    def action_copy_view(self) -> None:
+        self._copy("\n".join(line.rstrip() for line in self.view.drawn).strip("\n"))
+
+    def _copy(self, text: str) -> None:
+        text = text.encode()[:MOST_COPIED].decode(errors="ignore")
+        if not text:
+            self.say("nothing to copy here")
+            return
+        self.app.copy_to_clipboard(text)
+        hint, self._copy_hint = self._copy_hint, ""
+        self.say(f"copied {len(text)} characters{hint}")
 
     # --- what the keys lead to
 
