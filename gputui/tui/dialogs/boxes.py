@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 
 ResultT = TypeVar("ResultT")
+LEAVE = Binding("ctrl+c,ctrl+q", "leave", "quit at once", show=False, priority=True)
 
 
 class Dialog(Resized, ModalScreen[ResultT | None]):
@@ -53,7 +54,7 @@ class Dialog(Resized, ModalScreen[ResultT | None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-wide")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", "close", show=False),
-        Binding("ctrl+c,ctrl+q", "leave", "quit at once", show=False, priority=True),
+        LEAVE,
     ]
 
     def __init__(self) -> None:

@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from textual import events
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
+from textual.binding import BindingType
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.css.query import NoMatches
@@ -23,7 +24,7 @@ from textual.widgets import OptionList
 from textual.worker import Worker
 
 from gputui.base import ManualPage, manual_pages
-from gputui.tui.dialogs.boxes import DetailsBox, Options
+from gputui.tui.dialogs.boxes import LEAVE, DetailsBox, Options
 from gputui.tui.shell.keys import MOVE, keys_of, named, own_keys
 from gputui.tui.shell.views import GROUPS
 from gputui.tui.source import Runner
@@ -253,6 +254,8 @@ class _Commands(CommandList, Options):
 class Palette(Resized, CommandPalette):
     """Closed once, and laid out at the newest size, as dialogs are."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [LEAVE]
+
     def __init__(self, *, is_help: bool = False) -> None:
         """Of everything, or of keys where it `is_help`."""
         what = "a view, an action, a kernel, a run, a page of the manual…"
@@ -310,4 +313,8 @@ class Palette(Resized, CommandPalette):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether a key does something: Escape always, others only while there is a list."""
         is_there = bool(self.query(OptionList)) and not self._is_closed
-        return super().check_action(action, parameters) if is_there else action == "escape"
+        is_always = action in ("escape", "leave")
+        return super().check_action(action, parameters) if is_there else is_always
+
+    def action_leave(self) -> None:
+        cast("GputuiApp", self.app).quit_now()
