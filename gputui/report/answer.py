@@ -118,6 +118,7 @@ LEAST_PERCENT = 0.1
 
 MOST_ALERTS = 3
 MOST_METRICS = 4
+_FIRST_METRICS = ("tokens_per_s", "ttft_ms", "ttft_p50_ms", "tpot_ms", "tpot_p50_ms")
 MOST_PHASES = 5
 
 WHOLE = 0.8
@@ -370,13 +371,20 @@ def _state(state: str, leaves: list[tuple[str, int]], tree: TimeTree) -> Line:
 
 
 def _metrics(run: Run) -> str:
-    """The figures about speed first: what a person compares."""
+    """The figures about speed first, which a person compares: tokens a second, the two latencies
+    that a user waits for, further rates."""
     names = [
         name
         for name, value in run.metrics.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     ]
-    names.sort(key=lambda name: not name.endswith("_per_s"))
+
+    def rank(name: str) -> int:
+        if name in _FIRST_METRICS:
+            return _FIRST_METRICS.index(name)
+        return len(_FIRST_METRICS) + (not name.endswith("_per_s"))
+
+    names.sort(key=rank)
     pairs = [metric_text(name, run.metrics[name]) for name in names[:MOST_METRICS]]
     return "   ".join(f"{label} {text}" for label, text in pairs)
 
