@@ -97,6 +97,46 @@ needs_monitoring = pytest.mark.skipif(
 )
 
 
+LOADER = """
+import functools, time, torch
+class Frames:
+    def __init__(self):
+        vars(self)["transform"] = functools.partial(crop, 7)
+    def __getattribute__(self, name):
+        if name == "__dict__":
+            return object.__getattribute__(self, name)
+        raise SystemExit(name)  # no code of the program is called for it
+    def __getitem__(self, index):
+        return index
+class Collate:
+    def __call__(self, rows):
+        return rows
+def crop(size, frame):
+    return frame
+class Subset:
+    def __init__(self):
+        self.dataset = Frames()
+LIBRARY = '''
+class Iterator:
+    def __init__(self, dataset, collate):
+        self._dataset, self._collate_fn, self._num_workers = dataset, collate, 4
+    def _next_data(self):
+        wait()
+'''
+def wait():
+{WAIT}
+names = {{"wait": wait}}
+exec(compile(LIBRARY, "/x/site-packages/torch/utils/data/dataloader.py", "exec"), names)
+names["Iterator"](Subset(), Collate())._next_data()
+"""
+
+
+def test_a_loader_that_is_waited_for_tells_which_lines_make_its_samples(tmp_path: Path) -> None:
+    wait = "\n".join(f"    {line}" for line in WAIT_FOR_READINGS.strip().splitlines())
+    facts, _ = written(tmp_path, LOADER.format(WAIT=wait))
+    assert added(facts) == {("loader.samples", line, "-"): (1, 4) for line in ("10", "13", "15")}
+
+
 @needs_monitoring
 def test_calls_that_copy_and_wait_are_counted_by_line(tmp_path: Path) -> None:
     facts, _ = written(tmp_path, PROGRAM)

@@ -330,6 +330,18 @@ def test_embeddings_one_by_one_are_told_to_be_one_table(tables: int, are_many: b
     assert ("some 30 tables" in found.advice) is are_many
 
 
+@pytest.mark.parametrize("workers", [0, 4])
+def test_where_the_samples_of_a_loader_are_made_is_named(workers: int) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/d.py", number=7,
+                       function="__getitem__")  # fmt: skip
+    steps = delta({Leaf.INPUT: 0.6, Leaf.MATMUL: 0.4})
+    made = replace(steps, line_calls=(LineCalls(3, "loader.samples", 1, workers, ""),))
+    [found] = concluded(line, made).findings
+    where = f"{workers} workers" if workers else "the loop's own process: it has no workers"
+    assert found.evidence == (f"Its samples are made in d.py:7 __getitem__, in {where}",)
+    assert f"(num_workers, {workers} now)" in found.advice
+
+
 def test_attention_is_likely_at_one_of_few_lines_of_layers_that_launch() -> None:
     lines = [
         LineDefined(time_ns=0, process=1, line=n, path="/u/t.py", number=n, function=function)

@@ -12,7 +12,9 @@ counted once more as `copied.again`.
 
 Of layers that are given the very tensors again that they had before (LayerRepeats), how much of
 what all layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`;
-and `attention.weights`, calls of torch's attention that give its weights.
+and `attention.weights`, calls of torch's attention that give its weights. `loader.samples` are the
+program's functions that make the samples of torch's DataLoader, with the number of its workers as
+BYTES: python_lines has them of a loader that it finds waited for.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -211,10 +213,14 @@ class Facts:
     def note(self, name: str, frame: Any, size: int) -> None:
         """Have something written once, with the program's line that a frame is called from."""
         frame = self._program_frame(frame)
-        if frame is not None and len(self._sites) < MOST_SITES:
-            key = id(frame.f_code), name
-            code = frame.f_code
-            self._sites[key] = [1, size, "-", name, code, frame.f_lineno, code, None, 0, 0]
+        if frame is not None:
+            self.note_code(name, frame.f_code, frame.f_lineno, size)
+
+    def note_code(self, name: str, code: Any, line: int, size: int) -> None:
+        """Have a line of a function written once."""
+        key = id(code), name
+        if key not in self._sites and len(self._sites) < MOST_SITES:
+            self._sites[key] = [1, size, "-", name, code, line, code, None, 0, 0]
 
     def write(self, number: Callable[[Any, int], int], write: Write) -> None:
         """Write what is new; `number` gives the number of a line of a code object."""

@@ -18,11 +18,13 @@ begin otherwise are of python_facts.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import sys
 import threading
 import time
+import types
 from typing import Any
 
 RATE_HZ = 10.0
@@ -217,6 +219,8 @@ class _Sampler(threading.Thread):
             if kind_of_function == "u":
                 calling = calling or frame
             elif kind_of_function != "d":
+                if kind_of_function == "i" and self.facts is not None:
+                    self._see_loader(frame)
                 if kind == "-" or (kind, kind_of_function) == (
                     "q",
                     "i",
@@ -240,6 +244,29 @@ class _Sampler(threading.Thread):
             inside[:MOST_FUNCTIONS],
         )
 
+    def _see_loader(self, frame: Any) -> None:
+        """Have it written which functions of the program make the samples of a loader that is
+        waited for: its workers are other processes, whose lines are not read. No code of the
+        program is called for it."""
+        with contextlib.suppress(Exception):
+            own = _own(frame.f_locals.get("self"))
+            makers = [own.get("_collate_fn")]
+            dataset = own.get("_dataset")
+            for _ in range(4):  # a Subset has another one
+                its = _own(dataset)
+                for name, value in its.items():
+                    if "transform" in name:
+                        makers += [value, *(_own(value).get("transforms") or ())]
+                kinds = type(dataset).__mro__
+                for name in ("__getitem__", "__getitems__", "__iter__"):
+                    makers.append(next((vars(k)[name] for k in kinds if name in vars(k)), None))
+                dataset = its.get("dataset")
+            for maker in makers:
+                code = _code(maker)
+                if code is not None and self._function(code).kind == "u":
+                    line, workers = code.co_firstlineno, own.get("_num_workers") or 0
+                    self.facts.note_code("loader.samples", code, line, workers)
+
     def _number(self, code: Any, line: int, out: list[str]) -> int:
         number = self._known.get((code, line))
         if number is None:
@@ -257,6 +284,25 @@ def _rate_hz() -> float:
         if 1 <= (rate := float(os.environ.get("GPUTUI_LINES", ""))) <= MOST_HZ:
             return rate
     return RATE_HZ
+
+
+def _own(of: Any) -> Any:
+    """The attributes of an object, whatever its class makes of being asked for them."""
+    with contextlib.suppress(AttributeError):
+        return object.__getattribute__(of, "__dict__")
+    return {}
+
+
+def _code(maker: Any) -> Any:
+    """The code of a function, a method, a partial of one or an object that is called as one; None
+    of others."""
+    if type(maker) is functools.partial:
+        maker = maker.func
+    if not isinstance(maker, (types.FunctionType, types.MethodType)):
+        kinds = type(maker).__mro__
+        maker = next((vars(k)["__call__"] for k in kinds if "__call__" in vars(k)), None)
+    maker = maker.__func__ if isinstance(maker, types.MethodType) else maker
+    return maker.__code__ if isinstance(maker, types.FunctionType) else None
 
 
 def _script() -> str | None:

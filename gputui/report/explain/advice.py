@@ -694,6 +694,9 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         if whole_ns and allocating >= AMONG_LAUNCHES * leaves.get(leaf, 0) / whole_ns:
             return f"{KEEP_BLOCKS}; then {advice or CAUSES[leaf].advice}"
         return advice
+    if leaf is Leaf.INPUT and (made := called_lines(analysis.run, ("loader.samples",))):
+        workers = max(line.tensor_bytes for line in made)
+        return CAUSES[leaf].advice.replace("(num_workers)", f"(num_workers, {workers} now)")
     if leaf is Leaf.ELEMENTWISE_CHAIN:
         return CONTIGUOUS if strided_share(analysis) >= STRIDED else None
     if leaf in (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED) and (again := copied_again(analysis)):

@@ -23,6 +23,7 @@ from gputui.report.explain.lines import (
     MOSTLY,
     LikeliestLine,
     beside,
+    called_in,
     called_lines,
     launched_at,
 )
@@ -53,6 +54,12 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     paths = [line.path for line in analysis.run.lines.values()]
     if leaf is Leaf.INPUT and any(map(_LOADER.search, paths)):
         other = "What makes the batches runs in the loader's workers, whose lines are not recorded"
+    if leaf is Leaf.INPUT and (made := called_lines(analysis.run, ("loader.samples",))):
+        workers = max(line.tensor_bytes for line in made)
+        whose = f"{workers} workers" if workers else "the loop's own process: it has no workers"
+        made.sort(key=lambda line: not line.where.endswith("__"))  # the data set's own first
+        where_made = " and ".join(line.where for line in made[:MOST_CALLS])
+        other = f"Its samples are made in {where_made}, in {whose}"
     if leaf is Leaf.ALLOCATION and caches_nothing(analysis):
         other = "Where the variable is set was not recorded: before the first tensor on the GPU"
     return tuple(filter(None, (place, other)))
@@ -62,8 +69,8 @@ def embeddings_called(analysis: Analysis) -> str | None:
     """The line that looks up embeddings, where their number is the cause."""
     if embeddings(analysis) is None:
         return None
-    lines = (line for line in analysis.lines() if line.inside.startswith("embedding ("))
-    return next((f"Embeddings are looked up at {line.where}" for line in lines), None)
+    place = called_in(analysis.run, "embedding")
+    return f"Embeddings are looked up at {place}" if place else None
 
 
 _LOADER = re.compile(r"torch/utils/data/_utils/|multiprocessing/(connection|queues)")

@@ -106,6 +106,18 @@ def line_shares(
     return likeliest
 
 
+def called_in(run: Run, function: str) -> str:
+    """The line at which most samples were in such a function of a library, if only one was; empty
+    where none was."""
+    counts = Counter[_Line | None]()
+    for seen in _counted(run):
+        inside = _defined(run, seen.process, seen.inside)
+        if inside is not None and inside.function == function:
+            counts[_defined(run, seen.process, seen.line)] += seen.inside_samples
+    line = next((line for line, _ in counts.most_common() if line is not None), None)
+    return printed_line(line.path, line.number, line.function) if line is not None else ""
+
+
 def launched_at(run: Run, kernels: Container[int], most: int = 2) -> str:
     """The lines at which samples saw these kernels launched, the most frequent first, as a phrase;
     empty where fewer than LEAST_LAUNCHED samples did."""
