@@ -1,5 +1,5 @@
-"""Fewer launches for the same: the optimizer's step for all parameters at once, torch.compile of
-the model, and what the program compiles itself."""
+"""Fewer launches and copies for the same: the optimizer's step for all parameters at once,
+torch.compile of the model, and what the program compiles itself."""
 
 from __future__ import annotations
 
@@ -219,6 +219,59 @@ class AdaptersMerged(Cure):
 
 def _put_back(weight: Any, before: Any) -> None:
     weight.data.copy_(before)
+
+
+class ItemsTogether(Cure):
+    """Values of one tensor that are read one by one (.item(), float(), in a loop over it) are
+    copied from the GPU at once, and again after it was written to. What writes to it without torch
+    is not seen."""
+
+    name = "items_together"
+    title = "values of a tensor that are read one by one are copied at once"
+    answers = ("idle.sync", "busy.copy_pageable")
+    result = EXACT
+    change = "values = tensor.tolist()  # once, before the loop over them"
+    advice = r"\.item\(\)"
+
+    def apply(self, torch: Any) -> Undo:
+        newest: list[Any] = [None, 0, ()]  # a tensor, how often it was written to, its values
+
+        def together(convert: Any, kind: Any) -> Any:
+            @functools.wraps(convert)
+            def converted(value: Any) -> Any:
+                base = value._base
+                if base is None or value.numel() != 1 or value.dtype is not base.dtype:
+                    return convert(value)
+                if base is not newest[0] or base._version != newest[1]:
+                    if type(base) is not torch.Tensor or not self.is_copied(base):
+                        return convert(value)
+                    newest[:] = base, base._version, base.detach().flatten().tolist()
+                return kind(newest[2][value.storage_offset() - base.storage_offset()])
+
+            return converted
+
+        # Only while it is on: Dynamo would break graphs at what stands in for them.
+        converts = [(name, getattr(torch.Tensor, name), kind) for name, kind in _CONVERTED]
+        return replaced(
+            *((torch.Tensor, name, together(convert, kind)) for name, convert, kind in converts)
+        )
+
+    def is_copied(self, base: Any) -> bool:
+        """Whether values of a tensor are read from a copy of all."""
+        if not self.is_far(base) or base.is_inference() or base.is_complex():
+            return False
+        return bool(1 < base.numel() <= MOST_TOGETHER and base.is_contiguous())
+
+    def is_far(self, base: Any) -> bool:
+        """Whether reading it waits for a GPU."""
+        return bool(base.is_cuda)
+
+
+_CONVERTED = (
+    ("item", lambda value: value), ("__float__", float), ("__int__", int), ("__bool__", bool),
+)  # fmt: skip
+MOST_TOGETHER = 1 << 14
+"""Values of a tensor, which are copied in about the time of 20 alone."""
 
 
 class ForeachClip(Redirected):

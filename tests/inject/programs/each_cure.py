@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 from torch import save as save_by_name
 
-from gputui.cures import CannotApply, cures
+from gputui.cures import CannotApply, cures, launches
 
 torch.manual_seed(0)
 CHECKS = {}
@@ -534,6 +534,18 @@ def launch_blocking_off():
 
 
 @check
+def items_together():
+    x = torch.ones(4)
+    values = [value.item() for value in x]
+    assert values == [1.0] * 4
+    x += 1
+    views = list(x)
+    assert (float(views[0]), int(views[1]), bool(views[2])) == (2.0, 2, True)
+    x.numpy()[3] = 5.0  # which torch does not see
+    return views[3].item() == 5.0
+
+
+@check
 def results_kept():
     x = torch.ones(2)
     with torch.no_grad():
@@ -808,6 +820,7 @@ BEFORE = {
     ),
     "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "fused_optimizer": make_optimizers,
+    "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
 }
