@@ -223,11 +223,10 @@ def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
     if place:
         return (f"It is called at {place}",)
     names = analysis.kernel_names
-    its = {number for number in names if cause.kernels.search(names[number].name)}
-    if launched := launched_at(analysis.run, its):
-        return (f"Its kernels were seen launched at {launched}",)
-    is_optimizer = cause.key.endswith("optimizer")
-    return ("At optimizer.step(), whose line was not recorded",) if is_optimizer else ()
+    launched = _launched(analysis, {n for n in names if cause.kernels.search(names[n].name)})
+    if not launched and cause.key.endswith("optimizer"):
+        return ("At optimizer.step(), whose line was not recorded",)
+    return launched
 
 
 _OF_BATCH_NORM = re.compile(r"batch_norm_(?!.*channels_last)")
@@ -302,6 +301,11 @@ TOLD = 0.05
 
 # By the longest kernel's name.
 _ADVICE = (
+    (
+        re.compile("bluestein"),
+        "lengths of FFTs with small prime factors, to which arrays are padded "
+        "(scipy.fft.next_fast_len): of a large prime cuFFT makes a convolution (Bluestein)",
+    ),
     (
         re.compile(
             r"scatter|index_?func|index_?(add|put|reduce)|indexing_backward|grad_weight", re.I
@@ -382,10 +386,19 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         recoverable=max(SPEAKS, gain * min(1.0, in_one / ONE_KERNEL)),
         # No faster than kernels are that use the GPU as usual; how near depends on the program.
         gains=gain_of(NEARER * gain, gain),
-        evidence=(f"The longest: {listed}",) if listed else (),
+        evidence=(
+            *([f"The longest: {listed}"] if listed else ()),
+            *_launched(analysis, {n for n in names if names[n] == longest}),
+        ),
         kernel=longest,
         leads=True,
     )
+
+
+def _launched(analysis: Analysis, numbers: set[int]) -> tuple[str, ...]:
+    """Where these kernels were seen launched, as evidence."""
+    place = launched_at(analysis.run, numbers)
+    return (f"Its kernels were seen launched at {place}",) if place else ()
 
 
 def _use(roof: Roof) -> tuple[float, float, float] | None:

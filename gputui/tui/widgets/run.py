@@ -15,6 +15,7 @@ from gputui.model.units import count, duration, parameter, quantity
 from gputui.report.alerts import about, amount_text
 from gputui.report.answer import other_means
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.evidence import UNSEEN
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
 from gputui.report.statistics import half_width
@@ -88,6 +89,8 @@ def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[R
     others = [one for one in finding.evidence if one not in places]
     if finding.place and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
         places = [finding.placed.rstrip("."), *places]
+    if finding.kernel and not places and not inside:
+        places = [UNSEEN]
     where = " ".join([*(f"{one}." for one in places), inside]).strip()
     rows = paragraph(" Where ", where, width) if where else []
     for shown in range(len(others), 0, -1):
