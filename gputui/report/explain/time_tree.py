@@ -597,10 +597,10 @@ FEW_STEPS = "longer than the others"
 
 def in_few_steps(tree: TimeTree, leaves: Sequence[Leaf]) -> str | None:
     """Where the time of these leaves lies in slow steps only: how many these are, and how much
-    longer they take; None where most steps have it."""
+    longer they take; None where most steps have it, and where the others are different work."""
     a_step = tree.a_step(sum(tree.leaves.get(leaf, 0) for leaf in leaves))
     usual = tree.step_ns.median
-    if not a_step or usual is None or tree.with_pauses:
+    if not a_step or usual is None or tree.with_pauses or tree.benchmark_rows:
         return None
     # By the lengths of all: of a program that alternates, the steps around one are no measure.
     steps, slow_ns = slow(tree.step_ns)

@@ -308,7 +308,8 @@ def _without_a_cause(analysis: Analysis, tree: TimeTree) -> tuple[str, str]:
         return "IDLE", f"Nothing stands out: {works}."
     if idle >= PARENT:
         return _partly_idle(tree, scope_text)
-    if tree.slow_steps >= UNEVEN * tree.steps and tree.steps:
+    # Rows of a benchmark are different work, which is no step's fault.
+    if tree.steps and not tree.benchmark_rows and tree.slow_steps >= UNEVEN * tree.steps:
         sentence = (
             f"{tree.slow_program_steps:,} of {tree.program_steps:,} steps are slow, together "
             f"{100 * tree.share(tree.slowed_ns):.0f} % of the time longer than usual ones; {works}."
