@@ -244,6 +244,58 @@ some()
     assert again == {"15": (9, 9 << 20), "19": (4, 4 << 20)}
 
 
+TEXTS = """
+import os, time, types
+from pathlib import Path
+import torch
+class Ids(torch.Tensor):
+    dtype, rows = "torch.int64", []
+    def __init__(self, rows): self.rows, self.shape = rows, (len(rows), len(rows[0]))
+    def is_floating_point(self): return False
+    def detach(self): return self
+    def __getitem__(self, part): return Ids(self.rows[part])
+    def copy_(self, other, non_blocking): self.rows = other.rows
+    def tolist(self): return self.rows
+class Module:
+    def _call_impl(self, *args, **kwargs): return self.forward(*args, **kwargs)
+    def parameters(self): return iter(())
+class Embedding(Module):
+    def forward(self, ids): return torch.Tensor()
+kinds = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)))
+torch.nn = types.SimpleNamespace(Module=Module, Linear=type(None), Embedding=Embedding,
+    MultiheadAttention=type(None), modules=kinds)
+torch.is_grad_enabled = lambda: False
+torch._C = types.SimpleNamespace(_len_torch_dispatch_stack=lambda: 0)
+torch.empty = lambda shape, **options: Ids([[0] * shape[1]] * shape[0])
+embedding = Embedding()
+[file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+turn = 0
+while "beginning.all" not in file.read_text():
+    turn += 1
+    prompt = {prompt}
+    embedding._call_impl(Ids([prompt + [100 + turn * 8 + row] * 20 for row in range(8)]))
+    time.sleep(0.001)
+"""
+
+
+@needs_monitoring
+@pytest.mark.parametrize(
+    ("prompt", "shared"),
+    [
+        ("[*range(80)]", 80),
+        ("[7] * 80", 0),  # padding
+        ("[turn] + [*range(79)]", 0),  # another one for each batch
+    ],
+)
+def test_the_beginning_that_all_texts_share_is_told(
+    tmp_path: Path, prompt: str, shared: int
+) -> None:
+    facts, _ = written(tmp_path, TEXTS.format(prompt=prompt))
+    sums = {key[0]: size for key, (_, size) in added(facts).items()}
+    assert sums["beginning.all"] % 100 == 0 < sums["beginning.all"]
+    assert sums["beginning.shared"] / sums["beginning.all"] == shared / 100
+
+
 LAYERS = """
 import os, sys, time, types
 from pathlib import Path

@@ -221,6 +221,27 @@ def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
     assert finding.evidence == ("They are copied at t.py:7 train",)
 
 
+@pytest.mark.parametrize("shared", [900, 300])
+def test_a_beginning_that_all_texts_share_is_found_with_the_line_of_the_model(shared: int) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="score")
+    steps = replace(
+        delta({Leaf.MATMUL: 0.9, Leaf.OTHER: 0.07, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(
+            LineCalls(3, "beginning.all", 1, 1000, ""),
+            LineCalls(3, "beginning.shared", 1, shared, ""),
+        ),
+    )
+    outcome = concluded(line, steps)
+    if shared < 500:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "shared_beginning"
+    assert finding.sentence.startswith("90 % of the tokens that the model computes are a beginning")
+    assert finding.evidence == ("The model is called at t.py:7 score",)
+    assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.9 * 0.97))
+
+
 @pytest.mark.parametrize(("again", "matmul"), [(600, 0.9), (100, 0.9), (600, 0.1)])
 def test_layers_that_compute_the_same_again_are_found_with_their_line(
     again: int, matmul: float

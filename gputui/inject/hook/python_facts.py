@@ -14,7 +14,9 @@ Of layers that are given the very tensors again that they had before (LayerRepea
 what all layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`;
 and `attention.weights`, calls of torch's attention that give its weights. `loader.samples` are the
 program's functions that make the samples of torch's DataLoader, with the number of its workers as
-BYTES: python_lines has them of a loader that it finds waited for.
+BYTES: python_lines has them of a loader that it finds waited for. Of tokens that a model is given,
+how many were looked at and how many are a beginning that all texts share, as BYTES of
+`beginning.all` and `beginning.shared`.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -247,6 +249,10 @@ class Facts:
             while self._repeats.weights:
                 where, count = self._repeats.weights.popitem()
                 write(f"c attention.weights {number(*where)} {count} 0 -\n")
+            while self._repeats.beginnings:
+                where, (whole, shared) = self._repeats.beginnings.popitem()
+                write(f"c beginning.all {number(*where)} 1 {whole} -\n")
+                write(f"c beginning.shared {number(*where)} 1 {shared} -\n")
             for where, whole, again in self._repeats.take():
                 write(f"c layers.all {number(*where)} 1 {whole} -\n")
                 write(f"c layers.repeated {number(*where)} 1 {again} -\n")
@@ -262,6 +268,9 @@ ALL_AGAIN = 0.9
 """Part of the calls of layers that no other calls which are given the same again from which a
 program is a benchmark of one input."""
 _SIMPLE = (int, float, bool, str, type(None))
+BEGINNING_LEAST, BEGINNINGS, DISTINCT = 64, 4, 8
+"""Tokens of a text, texts of a batch that are looked at, once a window, and different tokens in
+what they share: padding on the left has one."""
 
 
 class LayerRepeats:
@@ -291,6 +300,11 @@ class LayerRepeats:
         self._renewed: set[tuple[Any, int]] = set()
         self.weights: dict[tuple[Any, int], int] = {}
         """Calls of attention that gave its weights, by line."""
+        self.beginnings: dict[tuple[Any, int], list[int]] = {}
+        """By line: tokens that were looked at, and how many are a beginning that all share."""
+        self._looks_at_tokens = False
+        self._copied: tuple[Any, ...] | None = None
+        self._text: list[int] = []
 
     def look(self) -> None:
         """Begin or end a window, as it is time."""
@@ -311,6 +325,7 @@ class LayerRepeats:
         self._next_s = now_s + (EARLY_S if self._windows < EARLY_WINDOWS else LATE_S)
         self._over_s, self._left = now_s + LONGEST_S, MOST_RETURNS
         self._inside.clear()
+        self._looks_at_tokens = True
         self._monitoring.register_callback(self._tool, events.PY_RETURN, self._returned)
         self._monitoring.set_local_events(self._tool, self._code, events.PY_RETURN)
 
@@ -346,6 +361,8 @@ class LayerRepeats:
         layer = names["self"]
         whole, again = self._inside.pop(id(frame), (0, 0))
         nn = self._torch.nn
+        if self._looks_at_tokens and isinstance(layer, getattr(nn, "Embedding", ())):
+            self._see_tokens(frame, (*names["args"], *names["kwargs"].values())[0])
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
             weight = layer.weight
             whole += 2 * made.numel() * weight.numel() // max(1, weight.shape[0])
@@ -372,6 +389,50 @@ class LayerRepeats:
         self._whole += whole
         self._outer[0] += 1
         self._outer[1] += is_again
+
+    def _see_tokens(self, frame: Any, tokens: Any) -> None:
+        """Compares the tokens of the window before, if they have come, and has those of now copied:
+        behind the program's work, nothing waits. All on its own thread, whose GPU is the right
+        one."""
+        torch = self._torch
+        shape = tuple(tokens.shape)
+        if len(shape) != 2 or shape[0] < 2 or shape[1] < BEGINNING_LEAST:
+            return
+        on_gpu = bool(tokens.is_cuda)
+        if tokens.is_floating_point() or torch._C._len_torch_dispatch_stack():
+            return
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return
+        self._looks_at_tokens = False
+        if self._copied is not None:
+            event, rows, where = self._copied
+            if event is not None and not event.query():
+                return
+            self._compare_texts(rows.tolist(), where)
+        rows = tokens[:BEGINNINGS].detach()
+        # Memory that is not pinned would have the program wait.
+        kept = torch.empty(rows.shape, dtype=rows.dtype, device="cpu", pin_memory=on_gpu)
+        kept.copy_(rows, non_blocking=True)
+        event = torch.cuda.Event() if on_gpu else None
+        if event is not None:
+            event.record()
+        own = self._program_frame(frame.f_back)
+        self._copied = event, kept, (own.f_code, own.f_lineno) if own is not None else None
+
+    def _compare_texts(self, rows: list[list[int]], where: tuple[Any, int] | None) -> None:
+        before, self._text = self._text, rows[0]
+        if not before or where is None or len(self.beginnings) >= MOST_LINES:
+            return
+        shared = 0
+        for column in zip(before, *rows, strict=False):
+            if any(token != column[0] for token in column):
+                break
+            shared += 1
+        if shared == len(rows[0]) or len(set(before[:shared])) < DISTINCT:
+            shared = 0
+        sums = self.beginnings.setdefault(where, [0, 0])
+        sums[0] += len(rows[0])
+        sums[1] += shared
 
     def _compare(self, layer: Any, args: Any, kwargs: Any) -> tuple[bool, bool]:
         """Whether a layer is given what it was given the time before; and whether it is given

@@ -572,6 +572,52 @@ def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
 _OF_LAYERS = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED)
 
 
+# A beginning that all texts share.
+
+SHARED = 0.5
+"""Part of the tokens that a model is given from which a beginning that all texts share is a
+finding: 0.94 in `triage_fewshot`, the one program that it rests on."""
+
+ONCE = (
+    "compute the beginning that all texts share (a prompt, its examples) once and keep its keys "
+    "and values (past_key_values, cropped after each batch); or an engine that caches prefixes"
+)
+
+
+def shared_beginning(analysis: Analysis) -> Iterator[Finding]:
+    """Texts that begin alike, in a batch and from batch to batch, and are computed whole."""
+    tree, run = analysis.tree, analysis.run
+    lines = called_lines(run, ("beginning.shared",))
+    whole = {line.where: line.tensor_bytes for line in called_lines(run, ("beginning.all",))}
+    if tree is None or not lines or not whole.get(lines[0].where):
+        return
+    place = lines[0].where
+    part = min(1.0, lines[0].tensor_bytes / whole[place])
+    products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
+    if part < SHARED or part * products < COMPUTED_AGAIN / 2:
+        return
+    # The rest of a text still attends to all of it, and launches as many kernels.
+    least, most = 0.7 * part * products, part * tree.kernels_share
+    yield Finding(
+        cause="shared_beginning",
+        view="kernels",
+        word="all texts begin alike",
+        sentence=(
+            f"{100 * part:.0f} % of the tokens that the model computes are a beginning that all "
+            "texts share, in each batch anew."
+        ),
+        advice=ONCE,
+        value=100 * part,
+        threshold=100 * SHARED,
+        source="the first texts that an embedding is given, now and then",
+        recoverable=(least + most) / 2,
+        gains=gain_of(least, most),
+        evidence=(f"The model is called at {place}",),
+        place=place,
+        leads=True,
+    )
+
+
 # A function that torch.compile gave up.
 
 _GAVE_UP = re.compile(r"torch\._dynamo hit config\.\w+ \((\d{1,6})\)")
@@ -626,6 +672,7 @@ RULES = (
     RunRule(15, compiler_gave_up),
     RunRule(15, padding),
     RunRule(15, repeated_layers),
+    RunRule(15, shared_beginning),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),
