@@ -339,7 +339,7 @@ async def test_only_a_replay_lists_its_keys(show: Show) -> None:
         await replay.until(lambda: len(_listed(replay.app)) > len(REPLAY_KEYS))
         listed = _listed(replay.app)
         for key in REPLAY_KEYS:
-            assert f"{key.shown}  {key.help}  Replay" in listed
+            assert f"{key.shown:<12} {key.help}  Replay" in listed
     async with show([[scripted.header(1)]], (200, 70)) as shown:
         await shown.press("n", "N", "left_curly_bracket", "h")
         await shown.until(lambda: len(_listed(shown.app)) > len(REPLAY_KEYS))

@@ -130,7 +130,7 @@ class Keys(Actions):
             if left:
                 shown, do = " ".join(left), partial(main.run_action, key.action)
                 does = moves.get(key.action, key.help)
-                found.append(Entry(f"{shown}  {does}", key.group, do))
+                found.append(Entry(f"{shown:<12} {does}", key.group, do))
         return found
 
 
