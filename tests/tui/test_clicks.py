@@ -114,7 +114,7 @@ async def test_what_the_help_lists_can_be_done_from_there(show: Show) -> None:
         await shown.until(lambda: shown.app.screen.query_one(CommandList).option_count == 1)
         await shown.press("enter")
         assert shown.app.main.current == "kernels"
-        await shown.press("question_mark")
+        await shown.press("question_mark", *"Phases")
         await shown.until(lambda: "Phases: the" in shown.text)
         await shown.click("Phases: the")
         assert shown.app.main.current == "phases"
