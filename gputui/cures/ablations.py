@@ -33,6 +33,18 @@ class Skip(Cure):
     argument = "FILE:FUNCTION"
 
     def apply(self, _library: object) -> Undo:
+        owners, nested, name = self._functions()
+        return combined(*(_skipped(owner, name) for owner in owners), *map(_skipped_within, nested))
+
+    def useless(self, _library: object) -> str | None:
+        try:
+            self._functions()
+        except CannotApply as reason:
+            return str(reason)
+        return None
+
+    def _functions(self) -> tuple[list[Any], list[Any], str]:
+        """Where the function is an attribute of, and where none is what has its code; its name."""
         file, _, name = self.given.rpartition(":")
         if not file or not name.isidentifier():
             raise CannotApply(f"{self.given}: give FILE:FUNCTION")
@@ -42,12 +54,17 @@ class Skip(Cure):
             raise CannotApply(f"there is no function {name} of {os.path.basename(file)}")
         functions = nested or [vars(owner)[name] for owner in owners]
         codes = {getattr(function, "__code__", None) for function in functions}
+        if any(code is not None and code.co_flags & _PIECES for code in codes):
+            raise CannotApply(f"{name} gives its results piece by piece")
         frame: Any = sys._getframe()
         while frame is not None:
             if frame.f_code in codes:
                 raise CannotApply(f"steps end within {name}: without it there would be none")
             frame = frame.f_back
-        return combined(*(_skipped(owner, name) for owner in owners), *map(_skipped_within, nested))
+        return owners, nested, name
+
+
+_PIECES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def _owners(file: str, name: str) -> list[Any]:
@@ -104,14 +121,13 @@ def _skipped(owner: Any, name: str) -> Undo:
 def _nested(file: str, name: str) -> list[Any]:
     """The functions of a file that have the name and were made within others, wherever they are
     held. Generators and coroutines are left out: their results come piece by piece."""
-    pieces = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
     return [
         each
         for each in gc.get_objects()
         if type(each) is types.FunctionType
         and each.__code__.co_name == name
         and os.path.basename(each.__code__.co_filename) == file
-        and not each.__code__.co_flags & pieces
+        and not each.__code__.co_flags & _PIECES
     ]
 
 

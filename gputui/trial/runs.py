@@ -54,8 +54,8 @@ class Block(msgspec.Struct, frozen=True):
     settled_steps: _Count = 0
     """What went before it, with the switch."""
     waited_ns: _Count | None = None
-    """How long it waited for what loaders' workers make, with what went before it; None where no
-    such loader is known."""
+    """How long it waited for what loaders' workers and other threads make, with what went before
+    it; None where no such loader is known, and that is little."""
 
     @property
     def step_ns(self) -> float:

@@ -321,7 +321,7 @@ class Trials:
         return tuple(
             each.candidate.name
             for each in self._measured
-            if not each.candidate.cure.in_one_run and not self._runs
+            if (not each.candidate.cure.in_one_run or each.is_by_itself) and not self._runs
         )
 
     def _hear(self, result: ProgramResult) -> None:

@@ -280,7 +280,7 @@ class _Trial(_HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
     program: Program
 
     def _time_loaders(self) -> None:
-        self._waited_ns = 0 if isinstance(self.program, Loaded) and IS_WITNESSED else None
+        self._has_loader = isinstance(self.program, Loaded) and IS_WITNESSED
 
     def _next_block(self) -> None:
         before_s = self.program.waited_s
@@ -289,7 +289,7 @@ class _Trial(_HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
             self._waited_before = before_s
 
     def _end_block(self) -> None:
-        if self._waited_ns is not None:
+        if self._has_loader:
             self._waited_ns = int(1e9 * (self.program.waited_s - self._waited_before))
         super()._end_block()
 

@@ -6,9 +6,11 @@ import functools
 import itertools
 import json
 import math
+import queue
 import random
 import statistics
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -314,6 +316,30 @@ def test_quantiles_of_students_t_are_those_of_its_density() -> None:
             assert 0.5 + area == pytest.approx(probability, abs=1e-7)
 
 
+def test_waits_for_a_programs_own_queue_are_timed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", None)
+    monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
+    module = hook("trial")
+    plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
+    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
+    site = trial.site("optimizer", "SGD")
+    for _ in range(10):
+        trial.step(site, 0, 0)
+    for _ in range(2):
+        with pytest.raises(queue.Empty):
+            queue.Queue[int]().get(timeout=0.01)
+        trial.step(site, 0, 0)
+    run = RunInFolder(tmp_path)
+    run.reader.poll()
+    assert run.reader.steps is not None
+    waited = [block.waited_ns for block in run.reader.steps.blocks]
+    assert waited[0] is None
+    assert waited[-1] is not None
+    assert waited[-1] > 0.9e7
+
+
 def test_waits_for_a_loaders_workers_are_timed_whoever_makes_its_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +354,7 @@ def test_waits_for_a_loaders_workers_are_timed_whoever_makes_its_batches(
 
     loaders = types.SimpleNamespace(_MultiProcessingDataLoaderIter=OfWorkers)
     monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", loaders)
+    monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
     module = hook("trial")
     plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
     trial = module.TrialInProgram(plan, str(tmp_path), None, ())

@@ -63,6 +63,8 @@ long at most: blocks of one stretch of eight steps had ratios within 2 %, those 
 and 1/30."""
 ALONE_PAIRS = 20
 """Pairs of each that is not for later at most, before all are switched in turn."""
+WAITED = 0.01
+"""Part of the time from which waits for other threads may be those for a program's own loader."""
 MOST_SWITCH_NS = 250_000_000
 """A switch that takes longer is not waited for where nothing is switched."""
 WARM_ENDS = 4
@@ -319,8 +321,9 @@ class TrialInProgram:
         self._block: _Block | None = None
         self._settles_from = (0, 0)
         """The step and the time from which it settled before this block, with the switch."""
-        self._waited_ns: int | None = None
-        """Since then, for what loaders' workers make; None where there is no such loader."""
+        self._waited_ns = 0
+        """Since then, for what loaders' workers and other threads make."""
+        self._has_loader = self._is_waiting = False
         self._switch_ns: dict[str, int] = {}
         """What switching a cure takes."""
         self._until = 0
@@ -409,23 +412,38 @@ class TrialInProgram:
         torch.autograd.backward = noted
 
     def _time_loaders(self) -> None:
+        """Times the main thread's waits for batches of torch's loaders, and for other threads:
+        queues, futures and events wait for a condition."""
         iterator = getattr(
             sys.modules.get("torch.utils.data.dataloader"), "_MultiProcessingDataLoaderIter", None
         )
-        if iterator is None:
-            return
-        own, base = vars(iterator).get("__next__"), iterator.__mro__[1]
+        if iterator is not None:
+            own, base = vars(iterator).get("__next__"), iterator.__mro__[1]
 
-        @functools.wraps(own or base.__next__)
-        def timed(loader: Any) -> Any:
-            began_ns = time.perf_counter_ns()
-            try:
+            @functools.wraps(own or base.__next__)
+            def following(loader: Any) -> Any:
                 # That of the base as it is then: a cure may have put another in its place.
                 return own(loader) if own is not None else base.__next__(loader)
-            finally:
-                self._waited_ns = (self._waited_ns or 0) + time.perf_counter_ns() - began_ns
 
-        iterator.__next__ = timed
+            iterator.__next__ = self._timed(following, is_loader=True)
+        threading.Condition.wait = self._timed(threading.Condition.wait)  # type: ignore[method-assign]
+
+    def _timed(self, function: Any, is_loader: bool = False) -> Any:
+        main = threading.main_thread().ident
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._is_waiting or self._over or threading.get_ident() != main:
+                return function(*args, **kwargs)
+            self._is_waiting, began_ns = True, time.perf_counter_ns()
+            self._has_loader = self._has_loader or is_loader
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._waited_ns += time.perf_counter_ns() - began_ns
+                self._is_waiting = False
+
+        return timed
 
     def _wait_for_gpu(self) -> None:
         torch = self._torch
@@ -577,13 +595,14 @@ class TrialInProgram:
         now_ns = time.perf_counter_ns()
         if block is not None and block.pair is not None:
             step, since_ns = self._settles_from
+            is_known = self._has_loader or self._waited_ns > WAITED * (now_ns - since_ns)
+            waited_ns = self._waited_ns if is_known else None
             self._say(
                 {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
                  "ns": now_ns - self._began_ns, "first": self._first,
                  "settled_steps": self._until - block.steps - step,
-                 "settled_ns": self._began_ns - since_ns, "waited_ns": self._waited_ns}
+                 "settled_ns": self._began_ns - since_ns, "waited_ns": waited_ns}
             )  # fmt: skip
-        if block is not None and block.pair is not None:
             self._settles_from = self._until, now_ns
         self._read_losses()
         self._next_block()
@@ -600,7 +619,7 @@ class TrialInProgram:
                 continue
             if block.pair is None:
                 self._settles_from = site.count, time.perf_counter_ns()
-                self._waited_ns = None if self._waited_ns is None else 0
+                self._waited_ns = 0
             if self._switched(block):
                 break
         self._block = block
