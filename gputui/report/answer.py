@@ -312,7 +312,7 @@ def other_means(tree: TimeTree) -> list[str]:
     said = (tree.step_mean_ns, with_pauses_ns)
     if tree.turns and all(abs(tree.turn_mean_ns / ns - 1) > PAUSES_SAY - 1 for ns in said):
         count = round(tree.of_program(tree.turns))
-        figures.append(f"{units.duration(tree.turn_mean_ns)} in all {count:,} steps")
+        figures.append(f"{units.duration(tree.turn_mean_ns)} over all {count:,}, warm-up too")
     return figures
 
 

@@ -312,7 +312,7 @@ def test_what_a_loop_does_in_its_pauses_counts_where_it_is_a_habit(
     assert bool(strict) == bool(cause)
     if cause:
         said = f"{0.8 * share:.0f} % of the time while the CPU runs the program's own code: "
-        said += f"{saves} pauses between steps are {share:.0f} % of it."
+        said += f"{saves} pauses between steps take {share:.0f} % of all time."
         assert said in found.headline
         [one] = finding_documents(found.findings)
         assert (one.with_pauses, round(one.share_percent or 0)) == (True, round(0.8 * share))

@@ -569,11 +569,11 @@ def in_words(tree: TimeTree, leaves: Iterable[Leaf]) -> tuple[str, str]:
         rest_ns = tree.wall_ns - (paused_ns - asleep_ns)
         pauses = percent(100 * paused_ns / (tree.wall_ns + asleep_ns))
         without = (ns - sum(awake)) / rest_ns if rest_ns else 0.0
-        beside = f"; without them it is {percent(100 * without)}" if without >= LITTLE else ""
-        between = f"{tree.pauses:,} pauses between steps are"
+        beside = f"; the steps alone have {percent(100 * without)}" if without >= LITTLE else ""
+        between = f"{tree.pauses:,} pauses between steps take"
         if tree.pauses == 1:
-            between = "1 pause between steps is"
-        return "the time", f": {between} {pauses} of it{beside}"
+            between = "1 pause between steps takes"
+        return "the time", f": {between} {pauses} of all time{beside}"
     if (longer := in_few_steps(tree, some)) is not None:
         return "the time", f": {longer}"
     return _of_steps(tree), _time(tree, ns)

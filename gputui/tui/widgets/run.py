@@ -139,7 +139,7 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         slow_ns = tree.slow_ns / max(1, tree.slow_steps)
         slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
         usual = duration(tree.step_ns.median)
-        text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to know how often"
+        text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to say how often"
     return ("Sure" if is_sure else "Unsure"), "; ".join([text, *other_means(tree)])
 
 
