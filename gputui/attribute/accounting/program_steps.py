@@ -121,16 +121,22 @@ _XLA_DOMAIN = "TSL"
 _XLA_CALL = re.compile(r"XlaModule:#.*?hlo_module=(jit_[^,#]*)")
 
 
-def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
-    """The site of a source by which the steps go, None where no one does: the least frequent of
-    those that much of the time lies after, of progress bars the one that most lies after."""
+def _shares(moments: dict[Site, Int64s]) -> dict[Site, float]:
+    """How much of the time lies after the marks of each site: as often as it was marked, what
+    usually passes until the next mark of any."""
     every = np.sort(np.concatenate(list(moments.values())))
     gaps = np.diff(np.append(every, every[-1]))
-    shares = {
+    return {
         # The heaviest of the jitted functions that recur: JAX's set-up has some that recur, too.
         site: len(its) * float(np.median(gaps[np.searchsorted(every, its)]))
         for site, its in moments.items()
     }
+
+
+def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
+    """The site of a source by which the steps go, None where no one does: the least frequent of
+    those that much of the time lies after, of progress bars the one that most lies after."""
+    shares = _shares(moments)
     whole = sum(shares.values()) or 1.0
     if source == "jax":  # what runs a few times before the loop says nothing
         shares = {
@@ -509,15 +515,16 @@ class ProgramSteps:
         # While another function compiles after each epoch, the one that trains is silent. A model
         # that is trained also plays, in reinforcement learning.
         trains = any(_RANKS[site.source] < _RANKS["token"] for site in moments)
-        called = sorted(
-            (
-                its
-                for site, its in moments.items()
-                if site.source == "jax" or (site.source == "module" and not trains)
-            ),
-            key=len,
-            reverse=True,
-        )
+        called = [its for site, its in moments.items() if site.source == "jax"]
+        models = {
+            site: its for site, its in moments.items() if site.source == "module" and not trains
+        }
+        if models:
+            # A few layers that encode what hundreds of tokens are decoded from say nothing.
+            shares = _shares(models)
+            least = SPEAKS_FOR * sum(shares.values())
+            called += [its for site, its in models.items() if shares[site] >= least]
+        called.sort(key=len, reverse=True)
         moments = {
             site: its
             for site, its in moments.items()

@@ -406,6 +406,29 @@ def test_the_updates_of_an_epoch_of_a_jitted_function_are_steps_and_its_layers_a
     assert abs(_mean_ns(run)[1] - expected_ns) < 0.05 * expected_ns
 
 
+def test_layers_that_encode_what_tokens_are_decoded_from_are_no_step():
+    """Four turns for each text, of which the reader still believes that they lie in no loop."""
+    program, steps, mark = Program(), [], itertools.count(1)
+    for n in range(96 * 8):
+        at, depth = n * 7 * MS, int(n >= 96)
+        records = []
+        for k in range(4 if n % 96 == 0 else 0):
+            records += [
+                _mark(program, next(mark), at + k * 4_000, MODULE, "EncoderLayer"),
+                _turn(program, n // 24 + k + 1, at + k * 4_000 + 3_000, "run.py:98", 0),
+            ]
+        records += [*(_mark(program, next(mark), at + 50_000 + k * 400_000, MODULE, "DecoderLayer")
+                      for k in range(12)),
+                    *_launches(program, at + 20_000, 60),
+                    _turn(program, n + 1, at + 7 * MS - 3_000, "run.py:134", depth)]  # fmt: skip
+        if depth and n % 96 == 95:
+            records.append(_turn(program, n // 96, at + 7 * MS - 2_000, "run.py:141", 0))
+        steps.append(records)
+    tree = time_tree(_run(program, steps, 16))
+    assert tree is not None
+    assert abs(tree.turn_mean_ns - 7 * MS) < 0.02 * 7 * MS
+
+
 def test_turns_that_are_launched_in_bursts_are_alike_by_what_they_call():
     """Nine batches in 27 ms, then a full queue: half a second for one."""
     program, steps, begin = Program(), [], 0
