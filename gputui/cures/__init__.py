@@ -74,6 +74,9 @@ class Cure:
     in_one_run: ClassVar[bool] = True
     """Whether it may be switched on and off while the program runs: False where something is kept
     that was made under it (compiled code, a captured graph, an allocator's blocks, workers)."""
+    tells_at_once: ClassVar[bool] = False
+    """Whether it may be switched on and off between two steps only to hear whether it changes
+    anything, which spares a run in which nothing would be switched."""
     fills_queues: ClassVar[bool] = False
     """Whether a loader gets ahead while it is on, so that steps after that wait less without it
     too: it is measured by runs of its own, although it may be switched."""
@@ -393,6 +396,10 @@ class Application:
             else:
                 try:
                     why = cure.useless(module)
+                    if cure.tells_at_once:
+                        cure.apply(module)()
+                except CannotApply as reason:
+                    why = str(reason)
                 except Exception:  # what cannot be told is tried
                     why = None
             if why is not None:

@@ -602,6 +602,7 @@ class CudnnBenchmarkOff(Cure):
     title = "cuDNN does not try its algorithms for each new size"
     answers = ("idle.host", "idle.cuda", "idle.alloc")
     result = ROUNDING
+    tells_at_once = True
     change = "torch.backends.cudnn.benchmark = False, where sizes vary"
     advice = r"cudnn\.benchmark = False|cuDNN chooses"
 

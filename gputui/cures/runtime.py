@@ -540,6 +540,7 @@ class AllThreads(Cure):
     title = "operators on the CPU use all cores"
     answers = ("idle.host",)
     result = EXACT
+    tells_at_once = True
     change = "torch.set_num_threads(cores), or a larger OMP_NUM_THREADS"
     forecast = None
 
@@ -606,6 +607,7 @@ class NumaAffinity(Cure):
     title = "the program stays on the cores next to its GPU"
     answers = ("idle.launch", "busy.copy_pageable", "busy.copy_pinned", "slow_link")
     result = EXACT
+    tells_at_once = True
     change = "numactl --cpunodebind=NODE --membind=NODE, of the GPU's node (nvidia-smi topo -m)"
     forecast = None
 

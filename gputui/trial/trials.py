@@ -317,11 +317,16 @@ class Trials:
         return True
 
     def _asked(self) -> tuple[str, ...]:
-        """Those that need runs of their own, which the first run may spare them."""
+        """Those of which the first run may say that they need none."""
         return tuple(
             each.candidate.name
             for each in self._measured
-            if (not each.candidate.cure.in_one_run or each.is_by_itself) and not self._runs
+            if not self._runs
+            and (
+                not each.candidate.cure.in_one_run
+                or each.is_by_itself
+                or each.candidate.cure.tells_at_once
+            )
         )
 
     def _hear(self, result: ProgramResult) -> None:
