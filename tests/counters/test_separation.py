@@ -203,6 +203,20 @@ def test_offsets_that_fit_as_well_by_chance_are_not_taken(so_far_ns):
     assert fit_clock(loading, operations, so_far_ns).offset_ns == so_far_ns
 
 
+def test_kernels_that_are_less_busy_towards_their_end_do_not_move_the_clock():
+    """Of attention and products one after the other, 0.3 to 13 ms long, offsets of 45 to 119 µs
+    were taken (H200): the gaps seemed to explain it."""
+    starts = np.arange(0, 300_000_000, 936_000)
+    edges = np.sort(np.concatenate((starts, starts + 815_000)))
+    parts = Operations(
+        edges, edges + np.tile([815_000, 120_000], len(starts)), np.tile([0, 1], len(starts))
+    )
+    products = Operations(starts, starts + 935_000, np.zeros(len(starts), int))
+    samples = counted(parts, np.array([900.0, 400.0]), 200_000, 0.005)
+    fit = fit_clock(samples, products)
+    assert fit is None or fit.offset_ns == 0
+
+
 def test_operations_that_explain_nothing_have_no_offset():
     operations, true = program(2)
     samples = counted(operations, true, 200_000, 0.01)
