@@ -61,6 +61,7 @@ from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Run, Session
+from gputui.state.readings import Sharing
 from gputui.tui.model import Model
 from tests.events_for_tests import gpu, header, times
 from tests.sessions_for_tests import analysed
@@ -563,17 +564,18 @@ def test_many_small_causes_are_named_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gib", "of_gib", "found", "leads"),
+    ("gib", "of_gib", "found", "leads", "others"),
     [
-        ([10, 11, 12, 13, 14, 15, 16, 17], 80, True, True),
-        ([10, 11, 12, 13, 14, 15, 16, 17], 1000, True, False),  # full in two minutes
-        ([10, 10, 11, 11, 12, 13, 13, 14], 80, True, True),  # the allocator takes blocks
-        ([10, 10, 10, 10, 10, 14, 14, 14], 80, False, False),  # another part of the program
-        ([10, 14, 10, 14, 10, 14, 10, 14], 80, False, False),
+        ([10, 11, 12, 13, 14, 15, 16, 17], 80, True, True, 0),
+        ([10, 11, 12, 13, 14, 15, 16, 17], 80, False, False, 60),  # maybe another program's
+        ([10, 11, 12, 13, 14, 15, 16, 17], 1000, True, False, 0),  # full in two minutes
+        ([10, 10, 11, 11, 12, 13, 13, 14], 80, True, True, 0),  # the allocator takes blocks
+        ([10, 10, 10, 10, 10, 14, 14, 14], 80, False, False, 0),  # another part of the program
+        ([10, 14, 10, 14, 10, 14, 10, 14], 80, False, False, 0),
     ],
 )
 def test_memory_that_grows_leads_where_it_is_full_soon_and_does_not_grow_that_jumps_once(
-    gib: list[int], of_gib: int, found: bool, leads: bool
+    gib: list[int], of_gib: int, found: bool, leads: bool, others: float
 ) -> None:
     used_by = DeviceDelta(
         process=1, device=0, busy_ns=1, operations=1, first_start_ns=1, last_end_ns=2
@@ -593,6 +595,8 @@ def test_memory_that_grows_leads_where_it_is_full_soon_and_does_not_grow_that_ju
             for number, used in enumerate(gib)
         ]
     )
+    if others:
+        run.readings.sharing[0] = Sharing(8, 8 * others)
     names = [one.cause for one in findings(Analysis(session, run))]
     assert ("memory_grows" in names) is found
     answer = conclusion(Analysis(session, run))
