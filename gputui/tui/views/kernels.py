@@ -13,6 +13,7 @@ from textual.binding import Binding, BindingType
 from gputui.base.sanitize import cut_middle
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, size
+from gputui.report.explain.lines import launched_at
 from gputui.report.roofline import kernel_roofs
 from gputui.report.schema import Column
 from gputui.report.statistics import (
@@ -172,7 +173,11 @@ class KernelsView(TableView):
         self._leads.clear()
         rows = self._ranks(name)
         if self.tab == 0:
+            names = tables.session.kernel_names
+            numbers = {number for number in names if names[number].name == name}
             rows += [*_counters(tables, name), *self._shapes(tables, name)]
+            if line := launched_at(tables.run, numbers):
+                rows += [(), (("launched at", "label"),), ((f"  {line}", "text"),)]
         phases = self._phases(tables, name)
         if phases:
             rows += [(), (("launched in", "label"),)]

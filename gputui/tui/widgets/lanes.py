@@ -53,6 +53,8 @@ _LONGEST = 200
 
 _LEAST_TABLE = 4
 """Rows of the table of a window, at least."""
+_TABLE_NAMES = 70
+"""Cells of its names at most: the bars take the rest."""
 
 _COLORS = {
     "matmul": "matmul", "attention": "attention", "normalization": "normalization",
@@ -267,7 +269,7 @@ class LaneWindow:
             return []
         order = np.argsort(-took)[: height - 2]
         whole = max(1.0, float(took.sum()))
-        room = max(12, width - 48)
+        room = max(12, min(_TABLE_NAMES, width - 48))
         ranked = [self.lanes.names[at] for at in order.tolist()]
         names = short_names(ranked, room)
         names = [cut_middle(self.shorts.get(name, short), room)
@@ -280,7 +282,7 @@ class LaneWindow:
             role = category_role(self.lanes.categories[self.lanes.category_of[at]])
             share = percent(100 * took[at] / whole)
             figures = f" {count(int(times[at])):>6} × {duration(took[at]):>9} {share:>7}  "
-            drawn = bar(took[at] / whole, 16)
+            drawn = bar(took[at] / whole, width - room - 32)
             row: Row = ((f" {fit(name, room)}", "text"), (figures, "value"), (drawn, role))
             rows.append((row, self.lanes.names[at]))
         return rows
