@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
+import random
 import re
 import sys
 import threading
@@ -87,6 +89,119 @@ class LoaderWorkers(Cure):
         ):
             return "its loaders have workers, which stay, and pin memory"
         return None
+
+
+class ItemsKept(Cure):
+    """What a dataset makes of an index is made once: each worker gives copies of what it made
+    before. Only of a dataset that draws no numbers and makes the same twice, and as long as there
+    is memory: a program whose data do not come again in the trial gains nothing."""
+
+    name = "items_kept"
+    title = "workers keep the items of a dataset that makes the same again"
+    answers = ("idle.input",)
+    result = EXACT
+    change = "keep items by their index in the dataset, or make them once beforehand"
+    library = "torch.utils.data"
+    in_one_run = False
+    advice = "computed anew"
+
+    def apply(self, data: Any) -> Undo:
+        fetcher = data._utils.fetch._MapDatasetFetcher
+        init = fetcher.__init__
+        kept: dict[int, _KeptItems] = {}  # each epoch without workers has a fetcher of its own
+
+        @functools.wraps(init)
+        def changed(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+            if not hasattr(dataset, "__getitems__"):
+                dataset = kept.setdefault(id(dataset), _KeptItems(data, dataset))
+            init(self, dataset, *args, **kwargs)
+
+        return replaced((fetcher, "__init__", changed))
+
+    def useless(self, data: Any) -> str | None:
+        made = instances(data.DataLoader, data.dataloader._BaseDataLoaderIter)
+        return "there is no DataLoader" if made == [] else None
+
+
+class _KeptItems:
+    """A dataset whose items are kept, in one worker."""
+
+    def __init__(self, data: Any, dataset: Any) -> None:
+        worker = data.get_worker_info()
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._room = min(MOST_ITEMS_BYTES, free_bytes // 4 // (worker.num_workers if worker else 1))
+        self._dataset, self._items, self._checks = dataset, dict[int, Any](), ITEMS_CHECKED
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is not int or self._room <= 0:
+            return self._dataset[index]
+        if index in self._items:
+            return copy.deepcopy(self._items[index])
+        before = _drawn()
+        item = self._dataset[index]
+        if before != _drawn():
+            self._room = 0
+        elif self._checks:
+            self._checks -= 1
+            self._room *= _is_same(item, self._dataset[index])
+        self._room -= _bytes_of(item)
+        if self._room > 0:
+            self._items[index] = copy.deepcopy(item)
+        return item
+
+
+MOST_ITEMS_BYTES = 1 << 30
+"""Of what a worker keeps."""
+ITEMS_CHECKED = 16
+"""Items of each worker that are made twice: a dataset may draw numbers by a generator of its
+own."""
+MOST_DEEP = 6
+"""Objects within objects of an item."""
+
+
+def _drawn() -> tuple[Any, ...]:
+    """The states of what draws random numbers for a dataset."""
+    states = [sys.modules["torch"].get_rng_state().numpy().tobytes(), random.getstate()]
+    if "numpy" in sys.modules:
+        _, keys, place, *others = sys.modules["numpy"].random.get_state()
+        states += keys.tobytes(), place, *others
+    return tuple(states)
+
+
+def _within(value: Any) -> Any:
+    """What an object consists of; None of one that holds no others."""
+    if type(value) in (list, tuple):
+        return dict(enumerate(value))
+    if isinstance(value, dict):
+        return value
+    own = getattr(value, "__dict__", None)
+    # What holds it is no part of it.
+    return own and {k: v for k, v in own.items() if not isinstance(v, weakref.ref)}
+
+
+def _is_same(one: Any, other: Any, depth: int = MOST_DEEP) -> bool:
+    """Whether two items are equal in all that they hold; False where that cannot be told."""
+    if type(one) is not type(other) or depth < 0:
+        return False
+    if isinstance(one, PLAIN):
+        return bool(one == other)
+    if hasattr(one, "dtype") and hasattr(one, "shape"):
+        return bool(one.dtype == other.dtype and one.shape == other.shape and (one == other).all())
+    parts, others = _within(one), _within(other)
+    return bool(
+        parts is not None and others is not None and parts.keys() == others.keys()
+        and all(_is_same(parts[key], others[key], depth - 1) for key in parts)
+    )  # fmt: skip
+
+
+def _bytes_of(item: Any, depth: int = MOST_DEEP) -> int:
+    """About what an item takes."""
+    size = getattr(item, "nbytes", None)
+    parts = _within(item) if size is None and depth else None
+    return (size or 100) + sum(_bytes_of(part, depth - 1) for part in (parts or {}).values())
 
 
 def _may_have_more(data: Any, dataset: Any, given: int) -> bool:

@@ -114,6 +114,38 @@ def loader_workers():
     return loader.num_workers, loader.pin_memory, loader.persistent_workers, loader.prefetch_factor
 
 
+class Counting(Numbers):
+    """Counts what it makes; with `draws` what it makes differs."""
+
+    draws = False
+
+    def __init__(self):
+        self.made = 0
+
+    def __getitem__(self, index):
+        self.made += 1
+        return {"x": torch.rand(2) if self.draws else torch.full((2,), float(index)), "n": index}
+
+
+class Drawing(Counting):
+    draws = True
+
+
+@check
+def items_kept():
+    drawn = Drawing()
+    loader = torch.utils.data.DataLoader(drawn, batch_size=4)
+    assert not next(iter(loader))["x"].equal(next(iter(loader))["x"])
+    assert drawn.made == 8, "what it draws is not made twice"
+    data = Counting()
+    fetch = torch.utils.data._utils.fetch._MapDatasetFetcher(data, True, list, False).fetch
+    for _ in range(4):
+        items = fetch([1, 2])
+        assert [item["x"][0].item() for item in items] == [1.0, 2.0]
+        items[0]["x"].zero_()  # is a copy
+    return data.made
+
+
 @check
 def pinned_copies():
     x = torch.arange(1 << 16)
