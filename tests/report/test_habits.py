@@ -24,6 +24,7 @@ from gputui.model.events import (
     RangeLeaf,
     Scope,
     StepMarks,
+    StepSource,
 )
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain import Analysis, conclusion, findings
@@ -339,6 +340,21 @@ def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> Non
     [found] = concluded(parts).findings
     advised = "larger micro-batches: a step accumulates 8 of them" in found.advice
     assert advised is (number == 8)
+
+
+@pytest.mark.parametrize("source", ["trainer", "module"])
+def test_micro_batches_of_a_trainer_gain_no_more_than_they_are(source: StepSource) -> None:
+    """What calls a model several times a step, as in reinforcement learning, may be no batches."""
+    steps = delta({Leaf.LAUNCH: 0.7, Leaf.MATMUL: 0.3})
+    parts = replace(steps, loops=tuple(replace(each, micro_batches=8) for each in steps.loops))
+    marks = StepMarks(
+        time_ns=1, process=1, thread=1, source=source, site="training step", first=1, marks=STEPS,
+        span_ns=STEPS * STEP_NS, lengths_ns=(STEP_NS,),
+    )  # fmt: skip
+    [found] = concluded(parts, marks).findings
+    [gain] = found.gains
+    assert (gain.high == pytest.approx(8)) is (source == "trainer")
+    assert gain.low < 1 / (1 - 0.7 * 7 / 8)
 
 
 @pytest.mark.parametrize(("tables", "are_many"), [(30, True), (6, False)])

@@ -118,8 +118,7 @@ def launch_advice(analysis: Analysis) -> str | None:
         advice = loop or advice
         batches = micro_batches_of(run, analysis.tree) if analysis.tree is not None else None
         if loop is None and batches is not None and batches >= MANY_MICRO_BATCHES:
-            of_trainer = any("transformers/trainer" in line.inside for line in analysis.lines())
-            how = OF_TRAINER if of_trainer else ""
+            how = OF_TRAINER if _is_trainers(analysis) else ""
             advice = LARGER_MICRO_BATCHES.format(number=batches, how=how) + WITHOUT_BATCHES
         elif loop is None and (tables := embeddings(analysis)) is not None:
             advice = ONE_TABLE.format(number=tables) + WITHOUT_BATCHES
@@ -170,6 +169,21 @@ def micro_batches_of(run: Run, tree: TimeTree) -> int | None:
     main = steady_loops(tree)
     counts = (sums.micro_batches for sums in run.loops.values() if (sums.device, sums.loop) in main)
     return max((number for number in counts if number), default=None)
+
+
+def accumulated(analysis: Analysis) -> int | None:
+    """How many micro-batches a step of transformers' Trainer accumulates, which could be one; None
+    where they are few, or a model that is called several times may be something else."""
+    tree = analysis.tree
+    batches = micro_batches_of(analysis.run, tree) if tree is not None else None
+    is_many = batches is not None and batches >= MANY_MICRO_BATCHES
+    return batches if is_many and _is_trainers(analysis) else None
+
+
+def _is_trainers(analysis: Analysis) -> bool:
+    return any("transformers/trainer" in line.inside for line in analysis.lines()) or any(
+        marks.source == "trainer" for marks in analysis.run.marked_steps.values()
+    )
 
 
 def has_waits(advice: str | None) -> bool:

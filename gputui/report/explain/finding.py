@@ -249,6 +249,11 @@ programs two gained 1.2 times as much: fewer bytes were copied, sums to be read 
 made. Of launches a third gained more, up to nine times."""
 
 
+MERGED_BATCHES = "micro-batches"
+"""The model of launches that several passes make and one could: a step becomes no shorter than one
+of them."""
+
+
 def calibrated(finding: Finding) -> Finding:
     """With its gains as wide as models of its cause have been wrong: about a middle in log odds of
     the time that goes, log(gain - 1), in which errors up and down are alike. What calls of its own
@@ -265,9 +270,11 @@ def calibrated(finding: Finding) -> Finding:
     if gains and gains[0].low < WORTH_SAYING and gains[0].high > SAYS_NOTHING:
         unknown = f"between nothing and {gains[0].high:.0f}×, by what was measured"
         return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
-    if finding.cause in ONLY_IDLE and finding.alone:
+    is_bound = finding.model == MERGED_BATCHES
+    if is_bound or (finding.cause in ONLY_IDLE and finding.alone):
         # As far as the model itself: its cure may spare copies, too.
-        limits = [max(finding.alone, gain.high) for gain in finding.gains]
+        alone = 0.0 if is_bound else finding.alone
+        limits = [max(alone, gain.high) for gain in finding.gains]
         gains = [
             Gain(min(gain.low, limit), min(gain.high, limit), gain.cure)
             for gain, limit in zip(gains, limits, strict=True)
