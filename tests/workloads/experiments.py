@@ -24,6 +24,7 @@ from gputui.model.events import Distribution
 from gputui.model.statistics import FINE
 from gputui.playback.opening import Loaded, load
 from gputui.report.answer import answer
+from gputui.report.phases import phase_rows
 from gputui.report.scope import of_phase
 from gputui.report.tables.bounds import TARGETS
 from gputui.report.tables.time import ProfileRow, step_profile
@@ -350,13 +351,36 @@ _THEIR_PRECISION = {
 }
 
 
+def _busy_ms(name: str, phase: str = "step") -> list[float]:
+    """The time in which a GPU worked in a step, by the records of its kernels and copies, for each
+    range with steps, in the order in which these ran; or in another phase of a step."""
+    _, run = run_of(name)
+    spans = phase_rows(run)
+    steps = {row.path: row.instances for row in spans if row.name == "step"}
+    return [
+        row.gpu_busy_ns / count / 1e6
+        for row in spans
+        for path, count in steps.items()
+        if count > 1 and row.path in (path, f"{path}/{phase}") and row.name == phase
+    ]
+
+
+def _busy_of_sweep(name: str) -> list[float]:
+    """That of each row of a sweep of `train`, whose row without warm-up ran first."""
+    its = rows(name, "headline")
+    ran = sorted(range(len(its)), key=lambda number: its[number]["warmup"] > 0)
+    by_row = dict(zip(ran, _busy_ms(name), strict=True))
+    return [by_row[number] for number in range(len(its))]
+
+
 def _precision() -> list[str]:
     body = []
-    for row in rows("precision", "precision_training"):
+    its = rows("precision", "precision_training")
+    for row, busy_ms in zip(its, _busy_ms("precision")[-len(its) :], strict=True):
         theirs = _THEIR_PRECISION.get(row["precision"])
         body.append((
             row["precision"], figure(theirs and theirs.ms, digits=4), figure(row["avg_ms"]),
-            figure(row["gpu_busy_ms"]), row["bound"] or "", *_beside_theirs(row, theirs),
+            figure(busy_ms), row["bound"] or "", *_beside_theirs(row, theirs),
         ))  # fmt: skip
     head = ("precision", "theirs, ms", "wall, ms", "GPU busy, ms", "bound")
     return table((*head, *_OF_THEIRS), body)
@@ -370,12 +394,14 @@ _THEIR_HEADLINE = (
 
 def _headline() -> list[str]:
     body = []
-    for row, theirs in zip(rows("seed-004", "headline"), _THEIR_HEADLINE, strict=True):
+    busy = _busy_of_sweep("seed-004")
+    its = rows("seed-004", "headline")
+    for row, theirs, busy_ms in zip(its, _THEIR_HEADLINE, busy, strict=True):
         body.append((
             f"{row['size'].removeprefix('cs336-')}, {row['ctx']}, {row['mode']}, "
             f"{row['precision']}, warm-up {row['warmup']}",
             f"{theirs[0]:g} ± {theirs[1]:g}", f"{row['avg_ms']:.4g} ± {row['std_ms']:.3g}",
-            figure(row.get("gpu_busy_ms")),
+            figure(busy_ms),
             f"{theirs[2]:,}", figure(row["tokens_per_s"]), f"{theirs[3]:,}",
             figure(row["peak_memory_allocated_bytes"] / _MIB),
         ))  # fmt: skip
@@ -395,11 +421,12 @@ _THEIR_CONTEXTS = {
 
 def _contexts() -> list[str]:
     body = []
-    for row in rows("memory-by-context", "headline"):
+    busy = _busy_of_sweep("memory-by-context")
+    for row, busy_ms in zip(rows("memory-by-context", "headline"), busy, strict=True):
         theirs = _THEIR_CONTEXTS.get(row["ctx"])
         body.append((
             str(row["ctx"]), figure(theirs and theirs.ms), figure(row["avg_ms"]),
-            figure(row.get("gpu_busy_ms")), *_beside_theirs(row, theirs),
+            figure(busy_ms), *_beside_theirs(row, theirs),
         ))  # fmt: skip
     return table(("ctx", "theirs, ms", "wall, ms", "GPU busy, ms", *_OF_THEIRS), body)
 
@@ -531,18 +558,24 @@ def _optimizers() -> list[str]:
         for row in rows("optimizers", "train_memory")
     }
     body = []
-    for row, configuration in zip(
-        rows("optimizers", "headline"), dict.fromkeys(name for name, _ in of_row), strict=True
+    for row, configuration, step_ms, update_ms in zip(
+        rows("optimizers", "headline"),
+        dict.fromkeys(name for name, _ in of_row),
+        _busy_of_sweep("optimizers"),
+        _busy_ms("optimizers", "OPTIMIZER"),
+        strict=True,
     ):
         state, model = of_row[configuration, "optimizer"], of_row[configuration, "model"]
         body.append((
             _OPTIMIZERS.get(row["optimizer"], row["optimizer"]), gib(model), gib(state or 0),
             figure((state or 0) / model),
-            figure(row["avg_ms"], "ms"), figure(row.get("gpu_busy_ms"), "ms"),
+            figure(row["avg_ms"], "ms"), figure(step_ms, "ms"), figure(update_ms, "ms"),
         ))  # fmt: skip
     return table(
-        ("optimizer", "model", "its state", "over the model", "mean step", "GPU busy"), body
-    )
+        ("optimizer", "model", "its state", "over the model", "mean step", "GPU busy",
+         "of it the optimizer"),
+        body,
+    )  # fmt: skip
 
 
 class _Theirs(NamedTuple):
@@ -789,13 +822,14 @@ def _others() -> list[str]:
     fused = next(row for row in rows("compile", "fused_kernels") if row["work"] == "pointwise")
     allocations = results("memory")
     model = compiled["model"]
+    printed = {row["name"]: row["value"] for row in rows("cuda", "cuda_output")}
     lines = [
         ("0.01 added 1,000 times (theirs: 10.0001, 9.9531, 10.0021)",
          f"{sums['fp32', 'fp32']:.4f}, {sums['fp16', 'fp16']:.4f}, {sums['fp16', 'fp32']:.4f}",
          "precision"),
         ("a kernel of one's own: a product of 1,024",
-         ", ".join(f"{row['name'].removesuffix('_gflops_per_s')} {figure(row['value'] / 1e3)}"
-                   for row in rows("cuda", "cuda_output") if "gflops" in row["name"])
+         ", ".join(f"{name.partition('_')[0]} {figure(value / (1e3 if 'gflops' in name else 1e12))}"
+                   for name, value in printed.items() if "flops" in name)
          + " TFLOP/s", "cuda"),
         ("x · y + x compiled (theirs: `triton_poi_fused_add_mul_0`)",
          f"`{fused['kernel']}`, {compiled['pointwise']['eager_operations']} kernels to "

@@ -88,6 +88,7 @@ def test_the_answer_of_a_benchmark_says_that_its_steps_are_of_rows(name: str, ro
     assert not re.search("slow step|are slow", said)
     assert not re.search("longer than the (one before|others)", said)
     assert "arbage" not in said
+    assert not re.search("J/(step|token)", said)
     assert "Try" not in {line.label for group in answer(session, run) for line in group}
 
 

@@ -73,6 +73,10 @@ GRIDS = {
         "of the CS336 solution's, the shapes of 1,024 tokens and more, in which the GPU is busy",
         _crossed(8, (32, 64, 128, 256, 512), (1024, 4096, 8192, 16384), causal=False),
     ),
+    "seed-004-wide": Grid(
+        "of these the widest heads, in which TF32 gains the most",
+        _crossed(8, (512,), (1024, 4096, 8192, 16384), causal=False),
+    ),
     "handout": Grid(
         "the CS336 assignment's",
         _crossed(8, (16, 32, 64, 128), (256, 1024, 4096, 8192, 16384), causal=False),

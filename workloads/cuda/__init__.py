@@ -39,6 +39,7 @@ CUDA = Workload(
         Figure("compile_s", "nvcc's time"),
         Figure("ptx_file", "where the PTX was written"),
         Figure("program", "ran, or why it did not"),
+        Figure("runs", "of the program: 0 without a GPU"),
         Figure("run_s", "the program's time"),
         Figure("exit_status", "the program's"),
         Figure("output_lines", "lines it wrote"),

@@ -98,8 +98,8 @@ static bool measure(const char *name, Kernel kernel, dim3 block, int n, const fl
             exact += (double)host_a[(size_t)row * n + k] * host_b[(size_t)k * n + column];
         right &= std::fabs(result[(size_t)row * n + column] - exact) <= 1e-3 * std::sqrt((double)n);
     }
-    printf("%s_ms=%.4f\n%s_gflops_per_s=%.1f\n%s_right=%d\n", name, ms, name,
-           2.0 * n * n * n / ms / 1e6, name, right);
+    printf("%s_ms=%.4f\n%s_flops_per_s=%.4g\n%s_right=%d\n", name, ms, name,
+           2.0 * n * n * n / ms * 1e3, name, right);
     CHECK(cudaEventDestroy(before));
     CHECK(cudaEventDestroy(after));
     return right;

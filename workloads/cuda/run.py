@@ -80,6 +80,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                     text = ptx.read_text(encoding="utf-8", errors="replace")
                     instructions = ptx_instructions(text)
         results["compile_s"] = (time.perf_counter_ns() - started_ns) / 1e9
+        results["runs"] = 0
         report.progress("compile", 1, 1, "file")
         if device.type == "cpu":
             report.say(f"cuda: {source.name} was compiled and not run: {_NO_GPU}")
@@ -91,6 +92,7 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
                 status, lines, rows = _execute(command, _environment(device), report, stop)
             results |= {
                 "program": "ran",
+                "runs": 1,
                 "run_s": (time.perf_counter_ns() - started_ns) / 1e9,
                 "exit_status": status,
                 "output_lines": lines,

@@ -53,8 +53,9 @@ _STD_MS = Figure("std_ms", "sample standard deviation of the steps")
 _FIRST = Figure("first_step_ms", "the very first step, before or after any warm-up")
 GPU_BUSY = Figure(
     "gpu_busy_ms",
-    "the GPU's time of a step: one step replayed as a CUDA graph, so that it waits for no launch; "
-    "n/a where it cannot be captured, as with checkpoints",
+    "the GPU's time of a step: one step replayed as a CUDA graph, so that it waits for no launch, "
+    "with about a microsecond between two kernels; n/a where it cannot be captured, as with "
+    "checkpoints",
 )
 BOUND = Figure(
     "bound",

@@ -33,6 +33,8 @@ from .tables import bound_of, clock_row, memory_rows, phase_rows, step_figures
 
 LOAD = nvtx.annotate("load")
 GRAPH = nvtx.annotate("graph")
+OF_EACH_ROW = "one of each row: in the table headline"
+
 WARMUP = nvtx.annotate("warmup")
 MEASURE_LOOP = nvtx.annotate("measure_loop")
 
@@ -85,6 +87,9 @@ def run(given: Mapping[str, Value], report: Report) -> Outcome:
         results.unavailable |= shares
     if results.figures["ceiling_percent"] is None:
         results.unavailable["ceiling_percent"] = NOT_MEASURED
+    if len(rows) > 1:
+        results.unavailable |= dict.fromkeys(results.figures, OF_EACH_ROW)
+        results.figures = dict.fromkeys(results.figures)
     return Outcome(
         parameters=asdict(settings),
         results={
@@ -220,11 +225,14 @@ def _measure(
             stop.begin()
             figures = step_figures([wall_ns], tokens, settings.flops, place, settings.precision)
             _tell_step(settings, done + 1, trainer.loss, figures, report)
+            if settings.sweep == "none":
+                _tell_figures(done + 1, trainer.loss, figures, report)
             if stop.signal is not None:
                 break
     peaks, no_peaks = peak_memory(device)
     figures = step_figures(walls_ns, tokens, settings.flops, place, settings.precision)
-    report.metrics({"step_ms": figures["avg_ms"]})  # of all, after that of each
+    if settings.sweep == "none":
+        report.metrics({"step_ms": figures["avg_ms"]})  # of all, after that of each
     figures |= {"first_step_ms": first_ns / 1e6, "final_loss": trainer.loss, **peaks}
     row |= figures | {"status": "ok" if stop.signal is None else "stopped"}
     results.unavailable = dict(no_peaks)
@@ -259,7 +267,7 @@ def _measure(
 def _tell_step(
     settings: Settings, done: int, loss: float, figures: dict[str, FigureValue], report: Report
 ) -> None:
-    """Print llm.c's line, and report the live figures."""
+    """Print llm.c's line, and report how far it is."""
     report.progress("measure", done, settings.steps, "steps")
     mfu = figures["mfu_percent"]
     share = "MFU n/a" if mfu is None else f"{mfu:.1f}% {settings.precision} MFU"
@@ -267,13 +275,17 @@ def _tell_step(
         f"step {done:4d}/{settings.steps} | loss {loss:9.6f} | lr {settings.lr:.2e} | "
         f"{figures['avg_ms']:.2f} ms | {share} | {figures['tokens_per_s']:.0f} tok/s"
     )
+
+
+def _tell_figures(done: int, loss: float, figures: dict[str, FigureValue], report: Report) -> None:
+    """The live figures: of a sweep they would be those of its last row."""
     report.metrics(
         {
             "steps": done,
             "loss": loss,
             "step_ms": figures["avg_ms"],
             "tokens_per_s": figures["tokens_per_s"],
-            "mfu_percent": mfu,
+            "mfu_percent": figures["mfu_percent"],
         }
     )
 

@@ -21,7 +21,13 @@ from gputui.model import units
 from gputui.model.events import DeviceDelta
 from gputui.model.units import cost, cost_text
 from gputui.report.explain.rank_waits import Place, ranks_of
-from gputui.report.explain.time_tree import LoopSteps, TimeTree, steps_of_program, time_tree
+from gputui.report.explain.time_tree import (
+    LoopSteps,
+    TimeTree,
+    benchmark_rows,
+    steps_of_program,
+    time_tree,
+)
 from gputui.report.phases import phase_rows
 from gputui.report.schema import ROWS, Column, TableSpec, count, if_any, text, time
 from gputui.report.windows import Estimates
@@ -158,7 +164,8 @@ def _watts_at_rest(readings: Readings, gpu: int, used: Span) -> float | None:
 
 
 def _step_joules(run: Run, gpu: int, tree: TimeTree | None) -> float | None:
-    if tree is None or not tree.has_steps:
+    # Between the rows of a benchmark lie compiling, warm-up and graphs, which are in no step.
+    if tree is None or not tree.has_steps or tree.benchmark_rows:
         return None
     measured = energy_joules(run.readings, gpu, (tree.first_ns, tree.last_ns))
     on_gpu = {place: loop for place, loop in tree.steps_by_place.items() if place[1] == gpu}
@@ -186,6 +193,8 @@ def _token_joules(run: Run, step: float | None, used_watts: float | None) -> flo
     tokens = _figure(run.metrics, "tokens_per_step")
     if step is not None and tokens:
         return step / tokens
+    if benchmark_rows(run):
+        return None
     per_s = next(filter(None, (_figure(run.metrics, name) for name in _TOKENS_PER_S)), None)
     return used_watts / per_s if used_watts is not None and per_s else None
 
