@@ -33,7 +33,7 @@ def test_a_folder_that_does_not_load_hides_no_other(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert "inference       GPT-2 or Llama" in done.stdout
+    assert "inference       GPT-2 and Llama" in done.stdout
     why = "built-in: ModuleNotFoundError: No module named 'no_such_module'"
     assert f"broken          fails to load: {why}" in done.stdout
     assert "nothing declares 0 workloads, not one" in done.stdout
@@ -50,7 +50,7 @@ def test_an_editable_installation_runs_them_under_their_installed_name(tmp_path:
         )  # fmt: skip
         return done.stdout
 
-    assert "inference       GPT-2 or Llama" in python("-m", "gputui_workloads")
+    assert "inference       GPT-2 and Llama" in python("-m", "gputui_workloads")
     assert "Open-loop load" in python("-m", "gputui_workloads.serve.client", "--help")
     same = "import gputui_workloads.declaration as a, workloads.declaration as b; print(a is b)"
     assert python("-c", same) == "True\n"
