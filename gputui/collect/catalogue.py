@@ -364,7 +364,7 @@ def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
 # What a run would need, and how long such runs took, in words.
 
 
-class Target(NamedTuple):
+class TargetGpu(NamedTuple):
     """The GPU that a run would use, and what is free of its memory."""
 
     name: str
@@ -379,23 +379,25 @@ class Earlier(NamedTuple):
     runs: int
 
 
-def needs_of(found: Forecast, target: Target | None, earlier: Earlier | None) -> tuple[str, bool]:
+def needs_of(
+    forecast: Forecast, target: TargetGpu | None, earlier: Earlier | None
+) -> tuple[str, bool]:
     """The least memory of a run, and where it does not fit; how long it took before, or the least
     that it can take. And whether it fits, as far as is known."""
-    memory, time = units.size(found.memory_bytes), "no estimate yet"
+    memory, time = units.size(forecast.memory_bytes), "no estimate yet"
     fits = True
-    if found.memory_bytes is not None:
+    if forecast.memory_bytes is not None:
         memory = f"≥ {memory}"
         if target is not None and target.memory_bytes is not None:
             memory += f" of {units.size(target.memory_bytes)}"
             free = target.free_bytes
-            if found.memory_bytes > target.memory_bytes:
+            if forecast.memory_bytes > target.memory_bytes:
                 memory, fits = f"{memory}: does not fit", False
-            elif free is not None and found.memory_bytes > free:
+            elif free is not None and forecast.memory_bytes > free:
                 memory, fits = f"{memory}, {units.size(free)} free: does not fit now", False
     if earlier is not None:
         which = "1 run" if earlier.runs == 1 else f"{earlier.runs} runs"
         time = f"about {units.duration(earlier.mean_ns)} ({which} like this)"
-    elif found.seconds is not None:
-        time = f"≥ {units.duration(found.seconds * 1e9)} at the GPU's peak rates"
+    elif forecast.seconds is not None:
+        time = f"≥ {units.duration(forecast.seconds * 1e9)} at the GPU's peak rates"
     return f"memory {memory}   time {time}", fits

@@ -381,7 +381,7 @@ class ProcessDetails:
         def seconds(value: float) -> str:
             return units.duration(value * 1e9)
 
-        known = (
+        figures = (
             ("arguments", "command", words(self.command)),
             ("executable", "executable", self.executable),
             ("folder", "folder", self.folder),
@@ -399,7 +399,7 @@ class ProcessDetails:
         )
         return [
             (label, text or f"{units.MISSING}: {self.unavailable.get(field, 'unknown')}")
-            for label, field, text in known
+            for label, field, text in figures
         ]
 
 

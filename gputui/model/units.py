@@ -234,10 +234,10 @@ def parse_moment(text: str, position_s: float, length_s: float) -> float:
     words = words.removeprefix(sign).strip()
     if share := _SHARE.fullmatch(words):
         seconds = length_s * float(share[1]) / 100
-    elif parts := _CLOCK.fullmatch(words):
-        seconds = int(parts[1] or 0) * 3600 + int(parts[2]) * 60 + float(parts[3])
-    elif (parts := _UNITS.fullmatch(words)) and words:
-        seconds = int(parts[1] or 0) * 3600 + int(parts[2] or 0) * 60 + float(parts[3] or 0)
+    elif match := _CLOCK.fullmatch(words):
+        seconds = int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3])
+    elif (match := _UNITS.fullmatch(words)) and words:
+        seconds = int(match[1] or 0) * 3600 + int(match[2] or 0) * 60 + float(match[3] or 0)
     else:
         raise ValueError("give a time like 90, 1:30, 1m30s, 50% or +10")
     if sign:

@@ -362,7 +362,7 @@ _FIGURES = {
 def sameness(table: AnyTable) -> Callable[[tuple[Cell, ...]], bool]:
     """What says of a line whether its change is none, or within noise; of none if nothing is
     compared in the table."""
-    headers = [one.header for one in table.columns]
+    headers = [column.header for column in table.columns]
     if "Beyond noise" not in headers:
         return lambda _: False
     change, beyond = headers.index("Change (%)"), headers.index("Beyond noise")
@@ -372,11 +372,11 @@ def sameness(table: AnyTable) -> Callable[[tuple[Cell, ...]], bool]:
 def effects(comparison: Comparison) -> dict[str, float]:
     """How much longer a step is for each cause, in ns, by the cause's name in the table; of two
     runs."""
-    found = {}
+    longer_ns = {}
     for item in comparison.of_kind("cause") if len(comparison.subjects) == 2 else ():
         figure = item.figures.get("step_ns")
         difference = figure.difference(1) if figure is not None else None
         if item.name in LEAF_OF_KEY and difference is not None:
             state, label = item.name.partition(".")[0], LEAVES[LEAF_OF_KEY[item.name]].label
-            found[f"{state} {label}"] = difference.absolute
-    return found
+            longer_ns[f"{state} {label}"] = difference.absolute
+    return longer_ns

@@ -413,13 +413,13 @@ def host_row(host: Host, now_ns: int, interval_s: float) -> HostRow:
         return HostRow(host, HostClass.WITHOUT_GPU, f"no GPU: {reason or 'none was found'}")
     loads = [load for gpu in gpus if (load := recent_load(gpu)) is not None]
     mean = sum(loads) / len(loads) if loads else None
-    found = [
+    problems = [
         f"GPU {gpu.facts.index} {what}"
         for gpu in gpus
         if (what := gpu_problem(gpu, session.now_ns, interval_s))
     ]
-    if found:
-        return HostRow(host, HostClass.TROUBLE, "; ".join(found), mean)
+    if problems:
+        return HostRow(host, HostClass.TROUBLE, "; ".join(problems), mean)
     if odd := out_of_line(gpus):
         return HostRow(host, HostClass.ODD, "; ".join(odd), mean)
     is_idle = all(load < HOST_IDLE for load in loads)
@@ -473,7 +473,7 @@ def host_rows(hosts: Hosts, now_ns: int, interval_s: float) -> list[HostRow]:
 def hosts_answer(rows: Sequence[HostRow]) -> tuple[str, str]:
     """How all hosts are, in a sentence, and its role."""
     gpus = sum(len(row.host.session.gpus) for row in rows)
-    parts = [f"{len(rows)} host{'s' * (len(rows) != 1)}, {gpus} GPU{'s' * (gpus != 1)}"]
+    sentence = [f"{len(rows)} host{'s' * (len(rows) != 1)}, {gpus} GPU{'s' * (gpus != 1)}"]
     counted = {kind: [row for row in rows if row.kind is kind] for kind in HostClass}
     loads = [row.load for row in counted[HostClass.BUSY] if row.load is not None]
     for number, words in (
@@ -485,10 +485,10 @@ def hosts_answer(rows: Sequence[HostRow]) -> tuple[str, str]:
         (len(counted[HostClass.WITHOUT_GPU]), "without a GPU"),
     ):
         if number:
-            parts.append(f"{number} {words}")
+            sentence.append(f"{number} {words}")
     worst = min((row.kind for row in rows), default=HostClass.BUSY)
     role = "hot" if worst <= HostClass.TROUBLE else "warn" if worst is HostClass.ODD else "value"
-    return f"{parts[0]}: {', '.join(parts[1:])}", role
+    return f"{sentence[0]}: {', '.join(sentence[1:])}", role
 
 
 def gpu_sums(host: Host) -> tuple[int, int, float]:

@@ -342,7 +342,7 @@ def _points(share: float) -> str:
 # Recorded runs of one command, by a few figures of each.
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class RunFigures(msgspec.Struct, frozen=True):
     """The figures by which runs of one command are compared. None where nothing is known."""
 
     step: Mean | None = None
@@ -356,11 +356,11 @@ class RunFacts(msgspec.Struct, frozen=True):
     """Of all its GPUs."""
 
 
-def facts_of(subject: Subject) -> RunFacts:
+def facts_of(subject: Subject) -> RunFigures:
     """The figures of a run; nothing is known of a recording without one."""
     run = subject.run
     if run is None:
-        return RunFacts()
+        return RunFigures()
     analysis = Analysis(subject.session, run)
     concluded = conclusion(analysis)
     tree = concluded.tree if concluded is not None else None
@@ -368,7 +368,7 @@ def facts_of(subject: Subject) -> RunFacts:
     rates.sort(key=lambda name: (name != "tokens_per_s", name))
     value = run.metrics.get(rates[0]) if rates else None
     energy = [gpu.token_joules for gpu in run_energy(run, analysis.tree)]
-    facts = RunFacts(
+    facts = RunFigures(
         step_mean(subject),
         float(value) if isinstance(value, int | float) else None,
         token_joules=sum(filter(None, energy)) or None,
@@ -388,7 +388,9 @@ def facts_of(subject: Subject) -> RunFacts:
     )
 
 
-def change_between(before: RunFacts | None, after: RunFacts | None, has_same_words: bool) -> str:
+def change_between(
+    before: RunFigures | None, after: RunFigures | None, has_same_words: bool
+) -> str:
     """How the step's length changed, in a few words; "" where it is not known. The commands have
     the same words, or only options differ."""
     if before is None or after is None or before.step is None or after.step is None:

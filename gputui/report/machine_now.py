@@ -464,8 +464,8 @@ def throttled_in(run: Run | None, index: int) -> list[str]:
     what the card says now is of a GPU that rests."""
     if run is None or run.is_active:
         return []
-    known = run.readings.series(index, "memory_used_bytes")
-    whole = known.count if known is not None else run.readings.samples
+    memory = run.readings.series(index, "memory_used_bytes")
+    whole = memory.count if memory is not None else run.readings.samples
     counts = {
         reason: count
         for (gpu, reason), count in run.readings.throttle_samples.items()
@@ -483,7 +483,7 @@ def health(gpu: Gpu) -> list[tuple[str, str, str]]:
     if status is None:
         return []
     rows = (status.remapped_rows_corrected or 0) + (status.remapped_rows_uncorrected or 0)
-    found = [
+    figures = [
         ("Xid errors", _xid(status), "hot", bool(status.xid_count)),
         ("row remapping", "FAILED", "hot", bool(status.row_remapping_failed)),
         ("row remapping", "pending: reset the GPU", "warn", bool(status.row_remapping_pending)),
@@ -498,7 +498,7 @@ def health(gpu: Gpu) -> list[tuple[str, str, str]]:
         ("remapped rows", units.quantity(rows), "warn", bool(rows)),
         ("retired pages", units.quantity(status.retired_pages), "warn", bool(status.retired_pages)),
     ]
-    return [(label, text, role) for label, text, role, holds in found if holds]
+    return [(label, text, role) for label, text, role, holds in figures if holds]
 
 
 def _xid(status: GpuStatus) -> str:
@@ -551,7 +551,7 @@ def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
     """GPUs that do little while the others work, and idle ones that hold memory, by their mean load
     of the last ten readings."""
     loads = {gpu.facts.index: load for gpu in gpus if (load := recent_load(gpu)) is not None}
-    found = []
+    sentences = []
     for gpu in gpus:
         load = loads.get(gpu.facts.index)
         others = sorted(other for index, other in loads.items() if index != gpu.facts.index)
@@ -561,10 +561,10 @@ def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
         held = gpu.sample.memory_used_bytes if gpu.sample else None
         if usual >= _MUCH:
             others_busy = f"the others {units.percent(usual)}"
-            found.append(f"GPU {gpu.facts.index} is {units.percent(load)} busy, {others_busy}")
+            sentences.append(f"GPU {gpu.facts.index} is {units.percent(load)} busy, {others_busy}")
         elif load < 1 and held is not None and held >= _HELD_BYTES:
-            found.append(f"GPU {gpu.facts.index} is idle and holds {units.size(held)}")
-    return found
+            sentences.append(f"GPU {gpu.facts.index} is idle and holds {units.size(held)}")
+    return sentences
 
 
 def recent_load(gpu: Gpu) -> float | None:

@@ -100,7 +100,7 @@ class Roof:
         percent = units.percent
         flops = units.quantity(self.tensor_flops_per_s, "FLOP/s")
         moved = f"{percent(self.memory_peak_percent)}, {units.rate(self.memory_bytes_per_s)}"
-        known = (
+        figures = (
             ("SMs active", percent(self.sm_active_percent), self.sm_active_percent),
             ("of their warps", percent(self.occupancy_percent), self.occupancy_percent),
             (
@@ -111,7 +111,7 @@ class Roof:
             ("memory", moved, self.memory_peak_percent),
             ("FP64 pipes", percent(self.fp64_active_percent), self.fp64_active_percent or None),
         )
-        return [(label, text) for label, text, value in known if value is not None]
+        return [(label, text) for label, text, value in figures if value is not None]
 
     @property
     def flops_per_byte(self) -> float | None:

@@ -394,24 +394,24 @@ def classes_of(lengths: Accumulator, most: int) -> list[tuple[str, int]]:
     # No more than there are steps for (Rice's rule), and none finer than what is known of them.
     most = min(most, math.ceil(2 * sum(usual.values()) ** (1 / 3)))
     if lengths.exact:
-        at, begin = _equal_classes(first, last, min(most, len(usual)))
+        class_at, begin = _equal_classes(first, last, min(most, len(usual)))
     else:
-        at, begin = _of_buckets(first, last, most)
-    counts = [0] * (at(last) + 1)
+        class_at, begin = _of_buckets(first, last, most)
+    counts = [0] * (class_at(last) + 1)
     for value, often in usual.items():
-        counts[at(value)] += often
+        counts[class_at(value)] += often
     shorter = sum(often for value, often in lengths.values.items() if value < first)
     longer = sum(often for value, often in lengths.values.items() if value > last)
-    found = [(duration(begin(number)), often) for number, often in enumerate(counts)]
+    classes = [(duration(begin(number)), often) for number, often in enumerate(counts)]
     if shorter:
-        found.insert(0, (f"< {duration(first)}", shorter))
+        classes.insert(0, (f"< {duration(first)}", shorter))
     if longer:
         # From the shortest of them on, which may be far from the others.
         least = min(value for value in lengths.values if value > last)
         longest = max(lengths.maximum or 0, least)
         ends = [duration(least), duration(longest)]
-        found.append((ends[0] if ends[0] == ends[1] else " to ".join(ends), longer))
-    return found
+        classes.append((ends[0] if ends[0] == ends[1] else " to ".join(ends), longer))
+    return classes
 
 
 def _equal_classes(

@@ -356,5 +356,5 @@ def captured_words(session: Session, run: Run, shares_error: float | None) -> li
         pairs.append(("recorded", size(cost.recorded_bytes)))
     if cost.traced_bytes is not None:
         pairs.append(("traced", size(cost.traced_bytes)))
-    known = sorted({process.attached.cuda_status for process in processes})
-    return pairs + [("CUDA", status) for status in known]
+    statuses = sorted({process.attached.cuda_status for process in processes})
+    return pairs + [("CUDA", status) for status in statuses]

@@ -424,14 +424,14 @@ def program_of(entry: LibraryEntry) -> str | None:
 def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryEntry | None:
     """The newest older run of the same command."""
     older = [
-        one
-        for one in entries
-        if one.problem is None
-        and one.kind is not None
-        and command_of(one) == command_of(entry)
-        and (one.started_ns, one.path) < (entry.started_ns, entry.path)
+        other
+        for other in entries
+        if other.problem is None
+        and other.kind is not None
+        and command_of(other) == command_of(entry)
+        and (other.started_ns, other.path) < (entry.started_ns, entry.path)
     ]
-    return max(older, key=lambda one: (one.started_ns, one.path), default=None)
+    return max(older, key=lambda other: (other.started_ns, other.path), default=None)
 
 
 def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
@@ -441,22 +441,22 @@ def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
     if before is None:
         return "first run"
     was = dict(before.parameters)
-    parts = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
+    changes = [f"{name}={value}" for name, value in entry.parameters if was.get(name) != value]
     if back := [name for name in was if name not in dict(entry.parameters)]:
-        parts.append(f"default {' '.join(back)}")
+        changes.append(f"default {' '.join(back)}")
     if entry.kind == "command":
         own = [word for word in entry.arguments if word not in before.arguments]
         gone = [word for word in before.arguments if word not in entry.arguments]
-        parts += own or [f"without {' '.join(gone)}"] * bool(gone)
+        changes += own or [f"without {' '.join(gone)}"] * bool(gone)
     if entry.hostname != before.hostname:
-        parts.append(f"on {entry.hostname}")
+        changes.append(f"on {entry.hostname}")
     if entry.gpus != before.gpus:
-        parts.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
-    return sanitize(" ".join(parts), 200) or "same command"
+        changes.append(f"on {gpus_text(entry)}" if entry.gpus else "without a GPU")
+    return sanitize(" ".join(changes), 200) or "same command"
 
 
 def gpus_text(entry: LibraryEntry) -> str:
-    """ "8 × NVIDIA H200"."""
+    """The GPUs in a few words: "8 × H200", "none", "-" where they are not known."""
     if entry.problem is not None or entry.is_nsys:
         return "-"
     if not entry.gpus:
@@ -470,11 +470,11 @@ def gpus_text(entry: LibraryEntry) -> str:
 
 def by_command(entries: Iterable[LibraryEntry], *, other_way: bool) -> list[LibraryEntry]:
     """The runs of the command that ran last first, newest first."""
-    known = list(entries)
+    listed = list(entries)
     newest: dict[tuple[str, ...], int] = {}
-    for one in known:
-        newest[command_of(one)] = max(newest.get(command_of(one), 0), one.started_ns)
-    known.sort(
+    for entry in listed:
+        newest[command_of(entry)] = max(newest.get(command_of(entry), 0), entry.started_ns)
+    listed.sort(
         key=lambda e: (newest[command_of(e)], command_of(e), e.started_ns, e.path), reverse=True
     )
-    return known[::-1] if other_way else known
+    return listed[::-1] if other_way else listed

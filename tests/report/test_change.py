@@ -22,7 +22,7 @@ from gputui.model.naming import command_key, operands
 from gputui.render import formats
 from gputui.render.comparison import comparison_tables
 from gputui.report.alerts import ThresholdError
-from gputui.report.change import Change, RunFacts, change_between, changes, signed_percent
+from gputui.report.change import Change, RunFigures, change_between, changes, signed_percent
 from gputui.report.common_unit import StepKind
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
@@ -407,7 +407,7 @@ def test_runs_of_other_programs_are_no_runs_of_one_command() -> None:
         "python3", "a.py", "small",
     )  # fmt: skip
     small, large = (
-        RunFacts(step=Mean(ms * 1e6, 0.0, 9.0), kind=StepKind(operations, frozenset({1})))
+        RunFigures(step=Mean(ms * 1e6, 0.0, 9.0), kind=StepKind(operations, frozenset({1})))
         for ms, operations in ((0.17, 3.0), (6.47, 17.0))
     )
     assert change_between(small, large, has_same_words=False) == "another step"

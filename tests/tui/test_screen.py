@@ -18,7 +18,7 @@ from textual.command import CommandList
 from textual.geometry import Size
 from textual.widgets import Input
 
-from gputui.collect.catalogue import Catalogue, Forecast, Target, needs_of
+from gputui.collect.catalogue import Catalogue, Forecast, TargetGpu, needs_of
 from gputui.model.events import Alert, AnyEvent, MachineSample, RunEnded, RunOutput
 from gputui.render import formats
 from gputui.state import Session
@@ -305,7 +305,7 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
      (90, "≥ 90.0 GiB of 80.0 GiB: does not fit", False)],
 )  # fmt: skip
 def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, does_fit: bool) -> None:
-    target = Target("a GPU", 80 << 30, 60 << 30)
+    target = TargetGpu("a GPU", 80 << 30, 60 << 30)
     text, fits = needs_of(Forecast(memory_bytes=needed << 30), target, None)
     assert text == f"memory {said}   time no estimate yet"
     assert fits == does_fit

@@ -369,35 +369,35 @@ def lanes_together(
     """The newest step of the first rank, and of each other rank the one that lies beside it most.
     Ranks of several hosts begin together unless `offsets_ns` has how far their clocks are ahead."""
 
-    def early_ns(one: RankTime) -> int:
-        return (offsets_ns or {}).get(one.host or "", 0)
+    def early_ns(time: RankTime) -> int:
+        return (offsets_ns or {}).get(time.host or "", 0)
 
-    of: dict[tuple[int, int], list[StepLanes]] = {}
+    lanes_of: dict[tuple[int, int], list[StepLanes]] = {}
     for lanes in run.step_lanes:
-        of.setdefault((lanes.process, lanes.device), []).append(lanes)
+        lanes_of.setdefault((lanes.process, lanes.device), []).append(lanes)
     first: StepLanes | None = None
     first_early_ns = 0
-    found: list[RankLane] = []
-    for one in ranks:
-        kept = of.get((one.process, -1 if one.device is None else one.device), [])
+    placed: list[RankLane] = []
+    for time in ranks:
+        kept = lanes_of.get((time.process, -1 if time.device is None else time.device), [])
         if not kept:
             continue
         if first is None:
             first = max(kept, key=lambda lanes: lanes.start_ns)
-            first_early_ns = early_ns(one)
-            found.append(RankLane(one.rank, first, 0))
-        elif one.host is not None and offsets_ns is None:
-            found.append(RankLane(one.rank, kept[-1], 0))
+            first_early_ns = early_ns(time)
+            placed.append(RankLane(time.rank, first, 0))
+        elif time.host is not None and offsets_ns is None:
+            placed.append(RankLane(time.rank, kept[-1], 0))
         else:
-            late_ns = first_early_ns - early_ns(one)
+            late_ns = first_early_ns - early_ns(time)
             beside = max(kept, key=lambda lanes: _overlap_ns(lanes, first, late_ns))
             if _overlap_ns(beside, first, late_ns) > 0:
                 start_ns = beside.start_ns + late_ns - first.start_ns
-                found.append(RankLane(one.rank, beside, start_ns))
-    return found if len(found) > 1 else []
+                placed.append(RankLane(time.rank, beside, start_ns))
+    return placed if len(placed) > 1 else []
 
 
-def _overlap_ns(one: StepLanes, other: StepLanes, late_ns: int) -> int:
-    start_ns = one.start_ns + late_ns
-    end_ns = min(start_ns + one.duration_ns, other.start_ns + other.duration_ns)
+def _overlap_ns(lanes: StepLanes, other: StepLanes, late_ns: int) -> int:
+    start_ns = lanes.start_ns + late_ns
+    end_ns = min(start_ns + lanes.duration_ns, other.start_ns + other.duration_ns)
     return end_ns - max(start_ns, other.start_ns)

@@ -572,7 +572,7 @@ def _gpu_span(row: PhaseRow) -> str:
 
 
 def _counters(roof: Roof) -> list[tuple[str, str]]:
-    """Those that were read."""
+    """Labels and texts of the counters that were read."""
     read = [
         ("power", roof.watts, units.quantity(roof.watts, "W")),
         ("energy", roof.joules, units.joules(roof.joules)),
@@ -618,23 +618,25 @@ def longest_inside(
                 f"{path}, {units.percent(100 * part / whole)} of the idle time in phases of a step"
             )
         lines = line_shares(run, leaf=leaf)[:1] if leaf in AT_A_LINE else []
-        shares = [(one.where, units.percent(100 * one.seen / one.samples)) for one in lines]
-        return "".join(f"{at}, in {share} of the samples: no line has most" for at, share in shares)
+        shares = [(row.where, units.percent(100 * row.seen / row.samples)) for row in lines]
+        return "".join(
+            f"{where}, in {share} of the samples: no line has most" for where, share in shares
+        )
     else:
         own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
-        named = [(kernel_name(session, one.kernel), one) for one in run.kernels.values()]
-        timed = [(name, one.phase, one.time) for name, one in named if leaf_of_kernel(name) is own]
+        named = [(kernel_name(session, row.kernel), row) for row in run.kernels.values()]
+        timed = [(name, row.phase, row.time) for name, row in named if leaf_of_kernel(name) is own]
     took: Counter[str] = Counter()
     times: Counter[str] = Counter()
     by_phase: Counter[tuple[str, str]] = Counter()
-    for name, phase, one in timed:
-        took[name] += one.total
-        times[name] += one.count
-        by_phase[name, phase_path(run, phase) or ""] += one.total
+    for name, phase, row in timed:
+        took[name] += row.total
+        times[name] += row.count
+        by_phase[name, phase_path(run, phase) or ""] += row.total
     if not took:
         return ""
     [(name, total_ns)] = took.most_common(1)
-    path = next(path for (of, path), _ in by_phase.most_common() if of == name)
+    path = next(path for (whose, path), _ in by_phase.most_common() if whose == name)
     shown = (names or {}).get(name) or short_name(name)
     each = f"{shown}: {units.count(times[name])} × {units.duration(total_ns / max(1, times[name]))}"
     return f"{each}, in {path}" if path else each

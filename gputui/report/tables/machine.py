@@ -483,7 +483,7 @@ def gpu_facts(gpu: Gpu) -> list[tuple[str, list[tuple[str, str]]]]:
             facts += _ways(gpu)
         groups.append((title, facts))
     if instances := mig_instances(gpu):
-        uuids = [(f"{one.facts.index} {one.facts.name}", one.facts.uuid) for one in instances]
+        uuids = [(f"{part.facts.index} {part.facts.name}", part.facts.uuid) for part in instances]
         groups.append(("MIG instances", uuids))
     others = [(name, why) for name, why in gpu.unavailable.items() if name not in named]
     if others:

@@ -66,14 +66,14 @@ def allocation_rows(run: Run) -> list[TableRow]:
     return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
 
 
-def called_in(run: Run, parts: Iterable[tuple[int, Statistics]]) -> list[tuple[str, int, int]]:
+def called_in(run: Run, calls: Iterable[tuple[int, Statistics]]) -> list[tuple[str, int, int]]:
     """In which phases what has these ranges and times was called: the phase's path, how often, and
     ns in all, the longest first."""
     sums: dict[str, tuple[int, int]] = {}
-    for range_number, times in parts:
+    for range_number, times in calls:
         path = phase_path(run, range_number) or OUTSIDE
-        calls, total_ns = sums.get(path, (0, 0))
-        sums[path] = calls + times.count, total_ns + times.total
+        count, total_ns = sums.get(path, (0, 0))
+        sums[path] = count + times.count, total_ns + times.total
     return sorted(((path, *amounts) for path, amounts in sums.items()), key=lambda part: -part[2])
 
 

@@ -420,13 +420,13 @@ def ordered(
     # A row's key is its ancestors' keys before its own: sorting by it keeps the tree.
     places: dict[int, tuple[tuple[float, int], ...]] = {}
     above: list[tuple[tuple[float, int], ...]] = []
-    for at, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         del above[row.depth :]
-        value, order = -figure(row), at
+        value, order = -figure(row), row_number
         place = (*(above[-1] if above else ()), (-value, -order) if other_way else (value, order))
-        places[at] = place
+        places[row_number] = place
         above.append(place)
-    return [rows[at] for at in sorted(places, key=places.__getitem__)]
+    return [rows[row_number] for row_number in sorted(places, key=places.__getitem__)]
 
 
 def library_roots(run: Run) -> list[int]:

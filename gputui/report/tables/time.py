@@ -544,7 +544,7 @@ def by_size(tree: TimeTree) -> list[Leaf]:
     return sorted(tree.leaves, key=lambda leaf: (-tree.leaves[leaf], leaf))
 
 
-class Sums(NamedTuple):
+class LeafShares(NamedTuple):
     """The leaves of a tree, the largest first. Shares are rounded each for itself, as in the
     summary: made to add up to 100.0 % some of them were a tenth off."""
 
@@ -561,22 +561,22 @@ class Sums(NamedTuple):
 
     @property
     def busy(self) -> list[Leaf]:
-        """What ran."""
+        """The leaves in which something ran."""
         return [leaf for leaf in self.leaves if not LEAVES[leaf].is_idle]
 
     @property
     def idle(self) -> list[Leaf]:
-        """Why nothing ran."""
+        """The leaves in which nothing ran."""
         return [leaf for leaf in self.leaves if LEAVES[leaf].is_idle]
 
 
-def sums(tree: TimeTree) -> Sums:
+def sums(tree: TimeTree) -> LeafShares:
     """The shares of a tree as they are written everywhere on the screen."""
-    return Sums(by_size(tree), tree)
+    return LeafShares(by_size(tree), tree)
 
 
 def of_scope(tree: TimeTree) -> str:
-    """What 100 % is."""
+    """What 100 % of a time tree's shares is."""
     if tree.has_steps:
         return f"100 % = {duration(tree.step_mean_ns)}"
     return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"

@@ -474,7 +474,7 @@ class StepColumn:
 
 def in_blocks(columns: Iterable[StepColumn]) -> list[StepColumn]:
     """One column of each block: its sums are the same in all of them."""
-    return [next(of) for _, of in groupby(columns, lambda column: (column.first, column.steps))]
+    return [next(own) for _, own in groupby(columns, lambda column: (column.first, column.steps))]
 
 
 def together(columns: Sequence[StepColumn]) -> StepColumn:
@@ -495,35 +495,35 @@ def columns_of_tree(tree: TimeTree, *, with_pauses: bool = False) -> list[StepCo
     if len(blocks) > 1:
         return _of_blocks(blocks, with_pauses=with_pauses)
     first = tree.steps - len(tree.newest) + 1
-    return [StepColumn(first + at, 1, length, {}) for at, length in enumerate(tree.newest)]
+    return [StepColumn(first + number, 1, length, {}) for number, length in enumerate(tree.newest)]
 
 
 def _of_blocks(blocks: tuple[StepBlock, ...], *, with_pauses: bool) -> list[StepColumn]:
-    found, first = [], 1
+    columns, first = [], 1
     for block in blocks:
         leaves = _leaves(block.leaves)
-        parts = block.longest
+        lengths = block.longest
         # Recordings are untrusted: the parts may not be those of the block.
-        if min((steps for steps, _ in parts), default=0) < 1 or (
-            sum(steps for steps, _ in parts) != block.steps
+        if min((steps for steps, _ in lengths), default=0) < 1 or (
+            sum(steps for steps, _ in lengths) != block.steps
         ):
-            found.append(StepColumn(first, block.steps, block.ns, leaves))
+            columns.append(StepColumn(first, block.steps, block.ns, leaves))
         else:
-            at = first
-            for steps, longest_ns in parts:
-                found.append(
-                    StepColumn(first, block.steps, block.ns, leaves, (at, steps), longest_ns)
+            number = first
+            for steps, longest_ns in lengths:
+                columns.append(
+                    StepColumn(first, block.steps, block.ns, leaves, (number, steps), longest_ns)
                 )
-                at += steps
+                number += steps
         first += block.steps
         if block.pauses and with_pauses:
             leaves = _leaves(block.paused)
-            found.append(StepColumn(first, 0, sum(leaves.values()), leaves, pauses=block.pauses))
-    return found
+            columns.append(StepColumn(first, 0, sum(leaves.values()), leaves, pauses=block.pauses))
+    return columns
 
 
-def _leaves(parts: Iterable[tuple[int, int]]) -> dict[Leaf, int]:
-    return {Leaf(leaf): ns for leaf, ns in parts if ns and leaf in LEAVES}
+def _leaves(times: Iterable[tuple[int, int]]) -> dict[Leaf, int]:
+    return {Leaf(leaf): ns for leaf, ns in times if ns and leaf in LEAVES}
 
 
 UNEVEN = 1.1
@@ -531,9 +531,9 @@ UNEVEN = 1.1
 their mean."""
 
 
-def next_slow(columns: list[StepColumn], at: int, step: int, usual_ns: float) -> int | None:
-    """The next slow step or pause from column `at` on, or back; beyond the last one the first one
-    again. None where there is none."""
+def next_slow(columns: list[StepColumn], place: int, step: int, usual_ns: float) -> int | None:
+    """The next slow step or pause from column `place` on, or back; beyond the last one the first
+    one again. None where there is none."""
     mean_ns = together(columns).mean_ns if columns else 0.0
     slow = [
         n
@@ -543,7 +543,7 @@ def next_slow(columns: list[StepColumn], at: int, step: int, usual_ns: float) ->
         or (column.longest_ns is None and column.steps > 1
             and column.mean_ns >= max(UNEVEN * usual_ns, mean_ns))
     ]  # fmt: skip
-    ahead = [n for n in slow if (n > at if step > 0 else n < at)] or slow
+    ahead = [n for n in slow if (n > place if step > 0 else n < place)] or slow
     return (ahead[0] if step > 0 else ahead[-1]) if slow else None
 
 

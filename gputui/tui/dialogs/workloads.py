@@ -20,7 +20,7 @@ from gputui.collect.catalogue import (
     Forecast,
     Forecaster,
     Parameter,
-    Target,
+    TargetGpu,
     Value,
     Workload,
     command_of,
@@ -85,7 +85,7 @@ class WorkloadDialog(Dialog[StartRequest]):
         remembered: dict[str, dict[str, str]],
         last: str,
         *,
-        target: Target | None = None,
+        target: TargetGpu | None = None,
         asked: Forecaster | None = None,
         session: Session | None = None,
     ) -> None:
@@ -294,7 +294,7 @@ class WorkloadForm(Dialog[StartRequest]):
         self,
         workload: Workload,
         typed: Mapping[str, str],
-        target: Target | None,
+        target: TargetGpu | None,
         asked: Forecaster | None,
         session: Session | None,
     ) -> None:

@@ -29,7 +29,7 @@ from gputui.tui.widgets.view import View
 if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
-    from gputui.collect.catalogue import Target
+    from gputui.collect.catalogue import TargetGpu
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
@@ -244,17 +244,17 @@ class Commands(Narrow):
             self.gputui.in_thread(source.catalogue, dialog.arrived, dialog.failed)
             self.app.push_screen(dialog, ended)
 
-    def _target(self) -> Target | None:
+    def _target(self) -> TargetGpu | None:
         """The GPU that a workload takes: the first."""
         gpu = next(iter(self.model.session.gpus.values()), None)
         if gpu is None:
             return None
-        from gputui.collect.catalogue import Target
+        from gputui.collect.catalogue import TargetGpu
 
         whole = gpu.facts.memory_total_bytes
         used = gpu.sample.memory_used_bytes if gpu.sample is not None else None
         free = None if whole is None or used is None else whole - used
-        return Target(gpu.facts.name, whole, free)
+        return TargetGpu(gpu.facts.name, whole, free)
 
     async def action_again(self) -> None:
         run, request = self.model.run, self._last_request

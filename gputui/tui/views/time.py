@@ -22,7 +22,7 @@ from gputui.report.tables.bounds import idle_phases
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.time import (
     IciclePart,
-    Sums,
+    LeafShares,
     amount,
     divide_by_kernel,
     icicle_of_step,
@@ -439,7 +439,7 @@ class TimeView(TableView):
         return True
 
 
-def _leaf_line(tree: TimeTree, known: Sums, leaf: Leaf, fold: str) -> Line:
+def _leaf_line(tree: TimeTree, known: LeafShares, leaf: Leaf, fold: str) -> Line:
     meaning = LEAVES[leaf]
     return Line(
         meaning.key, 1, meaning.label, known.text([leaf]), tree.leaves[leaf], fold=fold, leaf=leaf

@@ -40,7 +40,7 @@ from gputui.tui.widgets.canvas import Row, labelled
 from gputui.tui.widgets.table import column
 
 if TYPE_CHECKING:
-    from gputui.report.change import RunFacts
+    from gputui.report.change import RunFigures
 
 # What each recorded run did: read once, in the background, and kept in a small file.
 
@@ -59,10 +59,10 @@ class RunIndex:
     def __init__(self, threads: Threads, changed: Callable[[], None]) -> None:
         self._threads = threads
         self._changed = changed
-        self._known: dict[str, RunFacts] | None = None
+        self._known: dict[str, RunFigures] | None = None
         self._is_reading = False
 
-    def of(self, entry: LibraryEntry) -> RunFacts | None:
+    def of(self, entry: LibraryEntry) -> RunFigures | None:
         """What is known of a run; None before it was read, now or earlier."""
         if self._known is None:
             self._known = _load()
@@ -75,25 +75,25 @@ class RunIndex:
             return
         self._is_reading = True
         key, path = _key(missing), missing.path
-        from gputui.report.change import RunFacts, facts_of
+        from gputui.report.change import RunFigures, facts_of
 
-        def read() -> RunFacts:
+        def read() -> RunFigures:
             from gputui.playback.opening import load
             from gputui.report.comparable import Subject
 
             loaded = load(str(path))
             return facts_of(Subject("", loaded.session, loaded.run))
 
-        def done(facts: RunFacts) -> None:
+        def done(facts: RunFigures) -> None:
             self._is_reading = False
             known = self._known = {**(self._known or {}), key: facts}
             _store(known)
             self._changed()
 
-        self._threads.in_thread(read, done, lambda _: done(RunFacts()))
+        self._threads.in_thread(read, done, lambda _: done(RunFigures()))
 
 
-def is_unread(entry: LibraryEntry, facts: RunFacts | None) -> bool:
+def is_unread(entry: LibraryEntry, facts: RunFigures | None) -> bool:
     """Whether more will be known of a run once it is read."""
     return (
         facts is None
@@ -113,17 +113,17 @@ def _place() -> Path:
     return Path(base, "gputui", "run-facts.json")
 
 
-def _load() -> dict[str, RunFacts]:
-    from gputui.report.change import RunFacts
+def _load() -> dict[str, RunFigures]:
+    from gputui.report.change import RunFigures
 
     # It can always be made again: whatever is wrong with it, begin anew.
     try:
-        return json_decoder(dict[str, RunFacts]).decode(_place().read_bytes())
+        return json_decoder(dict[str, RunFigures]).decode(_place().read_bytes())
     except (OSError, msgspec.MsgspecError, ValueError):
         return {}
 
 
-def _store(known: dict[str, RunFacts]) -> None:
+def _store(known: dict[str, RunFigures]) -> None:
     place = _place()
     kept = dict(list(known.items())[-_MOST:])
     with contextlib.suppress(OSError):
@@ -214,7 +214,7 @@ class RecordingLibrary:
 # As table rows: columns, order, filter, details of one.
 
 
-FIGURES: dict[str, Callable[[RunFacts], float | None]] = {
+FIGURES: dict[str, Callable[[RunFigures], float | None]] = {
     "step": lambda found: found.step.amount if found.step else None,
     "per s": lambda found: found.rate,
     "busy": lambda found: found.busy_percent,
@@ -261,7 +261,7 @@ def recording_columns(
     listed: Sequence[LibraryEntry],
     marked: Collection[Path],
     current: Path | None,
-    facts: Callable[[LibraryEntry], RunFacts | None],
+    facts: Callable[[LibraryEntry], RunFigures | None],
     before: Callable[[LibraryEntry], LibraryEntry | None],
 ) -> list[Column[LibraryEntry]]:
     """The columns; the least useful ones are dropped first if there is no room. `facts` are those
