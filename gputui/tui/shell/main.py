@@ -197,8 +197,6 @@ class MainScreen(Commands):
             self.call_after_refresh(self._activate)
 
     async def _activate(self) -> None:
-        if not self.view.OPENS:
-            self.say("nothing to open here: 4 and 5 have details of phases, kernels and copies")
         before = self.view.painted
         details = self.view.activate()
         if details is None and self._message is None and self.view.painted == before:
@@ -214,7 +212,7 @@ class MainScreen(Commands):
 
     async def action_filter(self) -> None:
         """Type a filter, in a field in place of the keys."""
-        if not self.view.FILTERS:
+        if "filter" not in self.view.offers:
             self.say("nothing to filter here")
             return
         from textual.widgets import Input
@@ -343,7 +341,7 @@ class MainScreen(Commands):
 
     def action_scale(self) -> None:
         """Charts up to all there is, or as large as they can be drawn."""
-        if not self.view.SCALES:
+        if "scale" not in self.view.offers:
             self.say(_NO_CHARTS)
             return
         self.model.own_scale = not self.model.own_scale
@@ -372,7 +370,7 @@ class MainScreen(Commands):
         if isinstance(source, Playback) and not source.has_ended and self.view.drawn == before:
             source.seek_end()
             self.say("at the end of the recording: space plays it from the start")
-        elif not self.view.CHARTS and (run is None or not run.is_active):
+        elif "zoom(-1)" not in self.view.offers and (run is None or not run.is_active):
             # Every key answers: those that change nothing say why.
             self.say("nothing runs now: 0 follows what does")
         elif self.view.drawn == before:
@@ -413,7 +411,7 @@ class MainScreen(Commands):
         now = self.model.scope or STEADY
         scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
         self.model.choose_scope(None if scope == STEADY else scope)
-        others = "" if self.view.FOLLOWS_SCOPE else "; GPUs and Runs (6 7) do not follow"
+        others = "" if "scope" in self.view.offers else "; GPUs and Runs (6 7) do not follow"
         self.say(f"scope: {in_words(run, scope)}{others}")
         self.draw()
 

@@ -37,7 +37,7 @@ class DevicesView(ProcessListView, ChartedView):
     """The machine."""
 
     ABOVE = "gpus"
-    PROCESSES = True
+    offers = ProcessListView.offers | ChartedView.offers | {"processes", "tree"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

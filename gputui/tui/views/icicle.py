@@ -69,7 +69,7 @@ def _line(
 class IcicleView(View):
     """A step from above: the arrows go from box to box, Enter goes into one, Esc comes back."""
 
-    FOLLOWS_SCOPE = True
+    offers = View.offers | {"scope"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

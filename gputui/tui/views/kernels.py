@@ -74,7 +74,7 @@ class _Read:
 class KernelsView(TableView):
     """What the GPU ran."""
 
-    FOLLOWS_SCOPE = True
+    offers = TableView.offers | {"scope"}
     tabs = ("Kernels", "CUDA calls", "Memory operations")
     orders = ("total", "count", "average", "median", "p99", "longest")
     can_focus = True

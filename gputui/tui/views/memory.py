@@ -271,6 +271,7 @@ _LEAST_BELOW = 8
 class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
+    offers = TableView.offers | ChartedView.offers
     tabs = ("Phases", "Copies", "Allocations", "Workload")
 
     def __init__(self, model: Model) -> None:

@@ -323,8 +323,7 @@ def _panel_of(key: Chosen) -> Hashable:
 class OverviewView(View):
     """The answer first."""
 
-    FOLLOWS_SCOPE = True
-    SCALES = True
+    offers = View.offers | {"scope", "scale"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -162,7 +162,7 @@ _TALL = 30
 class PhasesView(TableView):
     """The program on the machine."""
 
-    FOLLOWS_SCOPE = True
+    offers = TableView.offers | {"scope"}
     orders = SORTS
 
     def __init__(self, model: Model) -> None:

@@ -190,8 +190,7 @@ def waits(ranks: Sequence[RankTime], height: int, width: int) -> Panel:
 class RanksView(TableView):
     """The ranks of the run: all of them, whichever the other views are of."""
 
-    SORTS = FILTERS = False
-    MARKS = True
+    offers = frozenset({"activate", "recording('mark')"})
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -57,7 +57,10 @@ class SessionsView(TableView):
     """The list of runs and recordings, which can be opened, compared, renamed and deleted."""
 
     orders = SORTS
-    RECORDINGS = True
+    offers = TableView.offers | {
+        *("recording('mark')", "recording('compare')", "recording('rename')"),
+        *("recording('delete')", "recording('folder')", "export"),
+    }
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

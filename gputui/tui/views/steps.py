@@ -69,8 +69,7 @@ _LEAST_CLASSES, _MOST_CLASSES = 6, 12
 class StepsView(DraggedView):
     """How long steps took, and where their time went."""
 
-    CHARTS = True
-    FOLLOWS_SCOPE = True
+    offers = DraggedView.offers | {"scope", "zoom(-1)"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
@@ -97,7 +96,7 @@ class StepsView(DraggedView):
         rows = scope_rows(self.model, width)
         if trees:
             places = _by_rank(run, trees)
-            self.SORTS = len(places) > 1
+            self.offers = StepsView.offers | ({"sort"} if len(places) > 1 else set())
             self.device %= len(places)
             tree = trees[places[self.device]]
             rows += self._devices(run, places, width, len(rows))

@@ -198,8 +198,7 @@ _WHOLE = 100
 class TimeView(TableView):
     """Where the time goes."""
 
-    SORTS = FILTERS = False
-    FOLLOWS_SCOPE = True
+    offers = frozenset({"activate", "scope"})
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -88,8 +88,7 @@ def _short_kernels(lanes: TracedLanes) -> dict[str, str]:
 class TimelineView(DraggedView):
     """Streams, ranges and calls of a window of the run, and what is under the cursor, explained."""
 
-    CHARTS = True
-    FILTERS = True
+    offers = DraggedView.offers | {"zoom(-1)", "filter"}
     FILTER_PROMPT = "find a name: Enter keeps it, Esc goes back"
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = [

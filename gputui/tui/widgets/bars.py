@@ -27,25 +27,19 @@ from gputui.tui.widgets.view import View
 # Which keys deserve a place in the key bar now.
 
 
-_OF_RECORDINGS = ("mark", "compare", "rename", "delete", "folder")
-
-
 def possible(model: Model, view: View) -> set[str]:
     """The actions, as the keys name them."""
-    run = model.run
-    actions = {"help", "quit", "palette"}
-    if model.visited:
-        actions.add("go_home")
-    if view.SORTS and view.has_lines:
-        actions.add("sort")
-    if view.FILTERS and view.has_lines:
-        actions.add("filter")
-    if view.RECORDINGS:
-        own = {f"recording('{name}')" for name in _OF_RECORDINGS}
-        return {*actions, *own, "activate", "export"}
-    actions |= {"pause", "log"}
-    if view.OPENS and view.has_lines and run is not None:
-        actions.add("activate")
+    run, offers = model.run, view.offers
+    actions = {"help", "quit", "palette"} | ({"go_home"} if model.visited else set())
+    if not view.has_lines:
+        offers -= {"activate", "sort", "filter"}
+    if "recording('rename')" in offers:  # what is shown is no run
+        return actions | offers
+    if run is None:
+        offers -= {"activate", "scope", "recording('mark')"}
+    if "processes" in offers and not model.session.gpus:
+        offers -= {"processes", "tree", "sort", "filter"}
+    actions |= offers | {"pause", "log"}
     if model.can_start:
         active = run is not None and run.is_active
         actions.add("stop_run" if active else "workloads")
@@ -68,17 +62,6 @@ def possible(model: Model, view: View) -> set[str]:
             }
     if run is not None:
         actions.add("export")
-    if view.FOLLOWS_SCOPE and run is not None:
-        actions.add("scope")
-    if view.MARKS and run is not None:
-        actions.add("recording('mark')")
-    if view.CHARTS:
-        actions.add("zoom(-1)")
-    if view.SCALES:
-        actions.add("scale")
-    if view.PROCESSES:
-        actions |= {"processes", "tree"} if model.session.gpus else set()
-        actions -= set() if model.session.gpus else {"sort", "filter"}
     return actions
 
 

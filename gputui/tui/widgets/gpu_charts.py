@@ -123,8 +123,7 @@ _MARKS = 40
 class ChartedView(View):
     """A view whose charts have one time axis, in `look`."""
 
-    CHARTS = True
-    SCALES = True
+    offers = View.offers | {"zoom(-1)", "scale"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

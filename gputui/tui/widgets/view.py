@@ -84,22 +84,11 @@ class View(LineView):
     views do they have a method for that the main screen looks for by its name: what it returns, if
     that is text, is said."""
 
-    SORTS = False
-    FILTERS = False
+    offers: frozenset[str] = frozenset({"activate"})
+    """The actions of the keys that it answers, for the key bar and for who says why not."""
     FILTER_PROMPT = "filter by text: Enter keeps it, Esc clears it"
     MOVES: ClassVar[Mapping[str, str]] = {}
     """What actions do here, in the list of keys, where that is something else than elsewhere."""
-    CHARTS = False
-    SCALES = False
-    """Whether it has charts whose scale can be that of their data."""
-    PROCESSES = False
-    RECORDINGS = False
-    MARKS = False
-    """Whether m marks what is chosen, besides recordings."""
-    OPENS = True
-    """Whether Enter opens what is chosen."""
-    FOLLOWS_SCOPE = False
-    """Whether its figures are of the scope that was chosen."""
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Keys of its own for the key bar: key, what it does, action."""
 
@@ -281,8 +270,7 @@ NO_MATCH = "nothing matches the filter (Esc clears it)"
 class TableView(View):
     """A view of a table, or of one for each of several tabs."""
 
-    SORTS = True
-    FILTERS = True
+    offers = View.offers | {"sort", "filter"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
