@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -451,3 +451,25 @@ def _of_domains(domains: Counter[str]) -> str:
         f"in {'domain' if len(domains) == 1 else 'domains'} {names}"
         f"{f' and {more} more' if more > 0 else ''}: "
     )
+
+
+# Rows in the order of a column.
+
+
+def in_order(rows: Iterable[R], by: Column[R] | None, *, other_way: bool = False) -> list[R]:
+    """Rows by a column, figures from the largest, texts from A, those without last; without a
+    column as they come. All but these the other way round, if asked."""
+    if by is None:
+        return [*rows][:: -1 if other_way else 1]
+    cells = [(by.cell(row), row) for row in rows]
+    filled = [pair for pair in cells if pair[0] is not None]
+    is_falling = (by.show is not None) != other_way
+    filled.sort(key=lambda pair: _place_of(pair[0]), reverse=is_falling)
+    return [row for _, row in [*filled, *(pair for pair in cells if pair[0] is None)]]
+
+
+def _place_of(cell: Cell) -> tuple[bool, float, str]:
+    """Where it stands in a column: figures by size, then texts by letters."""
+    if isinstance(cell, int | float):
+        return False, float(cell), ""
+    return True, 0.0, str(cell).lower()

@@ -13,13 +13,13 @@ from gputui.model.events import (
     ProcessDetached,
     ProcessSample,
 )
+from gputui.report.schema import in_order
 from gputui.report.tables.processes import (
     PROCESSES_NOW,
     ProcessRow,
     filter_rows,
     launcher_rows,
     process_rows,
-    sort_rows,
     tree_rows,
 )
 from gputui.state import Session
@@ -87,7 +87,8 @@ def test_our_own_process_is_shown_where_the_driver_lists_other_pids() -> None:
 @given(st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=20), st.booleans())
 def test_rows_without_a_figure_come_last(values: list[float | None], descending: bool) -> None:
     rows = [ProcessRow(pid=pid, cpu_percent=value) for pid, value in enumerate(values)]
-    ordered = sort_rows(rows, "cpu_percent", descending=descending)
+    by = PROCESSES_NOW.column("cpu_percent")
+    ordered = in_order(rows, by, other_way=not descending)
     assert sorted(row.pid for row in ordered) == list(range(len(values)))
     known = [value for value in values if value is not None]
     told = [row.cpu_percent for row in ordered]
@@ -98,7 +99,8 @@ def test_rows_without_a_figure_come_last(values: list[float | None], descending:
 @pytest.mark.parametrize("column", [column.key for column in PROCESSES_NOW.columns])
 def test_every_column_sorts(column: str) -> None:
     session = session_of(on(0, user="b", command="x"), on(1, pid=9, user="a", command="y"))
-    assert {row.pid for row in sort_rows(process_rows(session), column)} == {7, 9}
+    by = PROCESSES_NOW.column(column)
+    assert {row.pid for row in in_order(process_rows(session), by)} == {7, 9}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ was seen of them), and the processes on the GPUs now."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -237,18 +236,6 @@ def launcher_rows(session: Session) -> list[ProcessRow]:
         )
         for launcher in session.launchers
     ]
-
-
-def sort_rows(
-    rows: Iterable[ProcessRow], column: str, *, descending: bool = False
-) -> list[ProcessRow]:
-    """Sorts rows by a column of PROCESSES_NOW (KeyError for another name). Rows without a value
-    come last."""
-    cell: Callable[[ProcessRow], Any] = PROCESSES_NOW.column(column).cell
-    by_pid = sorted(rows, key=lambda row: row.pid)
-    measured = [row for row in by_pid if cell(row) is not None]
-    missing = [row for row in by_pid if cell(row) is None]
-    return [*sorted(measured, key=cell, reverse=descending), *missing]
 
 
 def filter_rows(rows: Iterable[ProcessRow], text: str) -> list[ProcessRow]:

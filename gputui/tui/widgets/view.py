@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.message import Message
 
-from gputui.report.schema import Cell, Column
+from gputui.report.schema import Column, in_order
 from gputui.report.statistics import TableRow
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME
 from gputui.report.tables.time import TIME
@@ -257,13 +257,6 @@ def time_rows(session: Session, run: Run, width: int) -> list[Row]:
 T = TypeVar("T")
 
 
-def _place_of(cell: Cell) -> tuple[bool, float, str]:
-    """Where it stands in a column: figures by size, then texts by letters."""
-    if isinstance(cell, int | float):
-        return False, float(cell), ""
-    return True, 0.0, str(cell).lower()
-
-
 NO_MATCH = "nothing matches the filter (Esc clears it)"
 
 
@@ -343,14 +336,7 @@ class TableView(View):
     def in_order(self, columns: Sequence[Column[T]], items: Iterable[T]) -> list[T]:
         """The items by the column that sorts, figures from the largest, texts from A, those without
         last; without such a column as they come. All but these the other way round, if asked."""
-        by = self._sorting_column(columns)
-        if by is None:
-            return [*items][:: -1 if self.other_way else 1]
-        cells = [(by.cell(item), item) for item in items]
-        known = [pair for pair in cells if pair[0] is not None]
-        is_falling = (by.show is not None) != self.other_way
-        known.sort(key=lambda pair: _place_of(pair[0]), reverse=is_falling)
-        return [item for _, item in [*known, *(pair for pair in cells if pair[0] is None)]]
+        return in_order(items, self._sorting_column(columns), other_way=self.other_way)
 
     def table(
         self, columns: Sequence[Column[T]], items: Sequence[T | str], keys: Sequence[Hashable],
