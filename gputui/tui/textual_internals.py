@@ -31,7 +31,7 @@ import termios
 import threading
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 import textual
 from rich.console import Console
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from textual.timer import Timer, TimerCallback
 
+    from gputui.tui.app import GputuiApp
     from gputui.tui.running import Ending
 
 OLDEST, NEWEST = (8, 0, 0), (8, 2, 8)
@@ -451,6 +452,11 @@ class Resized(_Screen):
     """A screen that is laid out at the newest size, always. Laid out anew, a screen sends itself a
     Resize; where a window's edge is dragged, that of one size came after the next size, and both
     went round for ever: gputui drew without end and took no signal."""
+
+    @property
+    def gputui(self) -> GputuiApp:
+        """The application, of whose parts screens know."""
+        return cast("GputuiApp", self.app)
 
     def _screen_resized(self, size: Size) -> None:
         del size

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
 from rich.console import Group
 from rich.table import Table
@@ -33,7 +33,6 @@ from gputui.tui.widgets.view import Details
 
 if TYPE_CHECKING:
     from gputui.base import ManualPage
-    from gputui.tui.app import GputuiApp
 
 
 # What every dialog shares: a frame over the view, Escape, and that it is answered once.
@@ -60,10 +59,6 @@ class Dialog(Resized, ModalScreen[ResultT | None]):
     def __init__(self) -> None:
         super().__init__()
         self._is_closed = False
-
-    @property
-    def gputui(self) -> GputuiApp:
-        return cast("GputuiApp", self.app)
 
     def dismiss(self, result: ResultT | None = None) -> AwaitComplete:
         """Close with a result, once: keys that arrive in one read, as tmux and ssh deliver them,

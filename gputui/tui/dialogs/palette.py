@@ -317,4 +317,4 @@ class Palette(Resized, CommandPalette):
         return super().check_action(action, parameters) if is_there else is_always
 
     def action_leave(self) -> None:
-        cast("GputuiApp", self.app).quit_now()
+        self.gputui.quit_now()

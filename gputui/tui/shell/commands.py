@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gputui.model.units import clock_text, parse_moment
 from gputui.report.tables.processes import OUTSIDE
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
     from gputui.collect.catalogue import TargetGpu
+    from gputui.render.formats import Format
     from gputui.report.tables.processes import ProcessRow
-    from gputui.tui.app import GputuiApp
     from gputui.tui.dialogs.boxes import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest
 
@@ -91,10 +92,6 @@ class Commands(Narrow):
                 then()
 
         self.app.push_screen(Question(title, [((text, "text"),)], Answer("y", yes)), answered)
-
-    @property
-    def gputui(self) -> GputuiApp:
-        return cast("GputuiApp", self.app)
 
     @property
     def replays(self) -> bool:
@@ -406,6 +403,25 @@ class Commands(Narrow):
         self.app.push_screen(SignalQuestion(process), answered)
 
     # --- files, and quitting
+
+    def ask_export(
+        self, title: str, default: Path, write: Callable[[str, str], str], *,
+        able: Sequence[Format] = (), say: Callable[..., None] | None = None,
+    ) -> None:  # fmt: skip
+        """Ask for one of the formats that are `able`, of all without any, and for a path; have
+        `write` write there in a thread, and `say` what it returns, or why not."""
+        from gputui.render import formats
+        from gputui.tui.dialogs.boxes import ExportDialog
+
+        say = say or self.say
+
+        def answered(request: ExportRequest | None) -> None:
+            if request is not None:
+                say("exporting…")
+                work = partial(write, request.key, request.path)
+                self.gputui.in_thread(work, say, partial(say, bad=True))
+
+        self.app.push_screen(ExportDialog(default, able or formats.every(), title), answered)
 
     def action_export(self) -> None:
         """Export the run, or in Sessions the chosen recording."""

@@ -25,7 +25,6 @@ from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
-    from gputui.tui.dialogs.boxes import ExportRequest
 
 
 # A comparison's tables on the screen: figures in words, names in little room, noise dim.
@@ -254,24 +253,16 @@ class CompareView(TableView):
             self._gputui.main.refuse("nothing is compared yet")
             return
         from gputui.render import formats, write_whole
-        from gputui.tui.dialogs.boxes import ExportDialog
 
-        def answered(request: ExportRequest | None) -> None:
-            if request is not None:
-                main = self._gputui.main
-                path = Path(request.path)
-                self._gputui.in_thread(
-                    lambda: write_whole(path, formats.comparison(comparison, request.key)),
-                    lambda _: main.say(sanitize(f"written: {request.path}")),
-                    main.refuse,
-                )
+        def write(key: str, path: str) -> str:
+            write_whole(Path(path), formats.comparison(comparison, key))
+            return sanitize(f"written: {path}")
 
         names = "-".join(map(recording_name, self._paths))
         default = self._paths[0].with_name(f"compare-{names}"[:100])
         able = [known for known in formats.every() if known.comparison]
         able.sort(key=lambda known: known.key != "md")  # a comparison is for people first
-        dialog = ExportDialog(default, able, "Export the comparison")
-        self.app.push_screen(dialog, answered)
+        self._gputui.main.ask_export("Export the comparison", default, write, able=able)
 
     def sort(self) -> None:
         """By how much changed, or in the order of the baseline."""

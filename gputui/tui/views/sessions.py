@@ -43,7 +43,6 @@ from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
-    from gputui.tui.dialogs.boxes import ExportRequest
 
 
 T = TypeVar("T")
@@ -219,19 +218,17 @@ class SessionsView(TableView):
         if entry is None or entry.problem is not None:
             self.refuse("choose a recording to export first")
             return
-        from gputui.render import formats
-        from gputui.tui.dialogs.boxes import ExportDialog
 
-        def answered(request: ExportRequest | None) -> None:
-            if request is not None:
-                self.say(f"exporting {recording_name(entry.path)}…")
-                self._export(entry, request)
+        def write(key: str, path: str) -> str:
+            from gputui.render import formats
+
+            written = formats.export(formats.ExportSource(str(entry.path)), key, path)
+            return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
 
         # Beside the recording; the demo's lie in the installed package, where nobody looks.
         is_demo = entry.path.parent == tour.FOLDER
         stem = (Path() if is_demo else entry.path.parent) / recording_name(entry.path)
-        dialog = ExportDialog(stem, formats.every(), "Export the recording")
-        self.app.push_screen(dialog, answered)
+        self.gputui.main.ask_export("Export the recording", stem, write, say=self.say)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         # The folder is in the heading; the error must not be cut off for its sake.
@@ -309,16 +306,6 @@ class SessionsView(TableView):
             self.library.look()
 
         self.gputui.in_thread(work, done, self.refuse)
-
-    def _export(self, entry: LibraryEntry, request: ExportRequest) -> None:
-        def work() -> str:
-            from gputui.render import formats
-
-            source = formats.ExportSource(str(entry.path))
-            written = formats.export(source, request.key, request.path)
-            return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
-
-        self.gputui.in_thread(work, self.say, self.refuse)
 
     def _choose_folder(self) -> None:
         def wrong(text: str) -> str:
