@@ -27,7 +27,7 @@ from gputui.report.answer import answer
 from gputui.report.phases import phase_rows
 from gputui.report.scope import of_phase
 from gputui.report.tables.bounds import TARGETS
-from gputui.report.tables.time import ProfileRow, step_profile
+from gputui.report.tables.time import REST, ProfileRow, step_profile
 from gputui.state import Run, Session
 from tests.conftest import DATA
 from tests.workloads.beside_answers import Work, steps_of, work_of
@@ -62,6 +62,8 @@ steps, with the defaults."""
 ANSWERED = ("step", "busy", "idle", "by phase", "BENCHMARK")
 """Lines of an answer that a small recording has word for word as the whole one has them, beside
 the verdict: the others name a machine's GPUs, or say what single calls did."""
+
+LAUNCH = "kernel launch"
 
 _LEFT_OUT = {
     "gpu_status", "step_lanes", "step", "step_operations", "run_output", "run_progress",
@@ -134,7 +136,7 @@ def _day(time_ns: int) -> str:
 def keep(folder: Path) -> None:
     """Take over the recordings of a folder that the page is made from."""
     FOLDER.mkdir(exist_ok=True)
-    answers = {}
+    answers, launches = {}, {}
     for name in (*EXACT, *OTHERS):
         for path in (folder / f"{name}.gputui", folder / f"{name}.gputui.gz"):
             if not path.exists():
@@ -148,9 +150,17 @@ def keep(folder: Path) -> None:
             whole = load(str(path))
             if whole.run is not None:
                 answers[name] = answered(whole.session, whole.run)
+                launches[name] = _call_us(whole.session, whole.run)
     before = json.loads(ANSWERS.read_text(encoding="utf-8")) if ANSWERS.exists() else {}
+    answers[LAUNCH] = before.get(LAUNCH, {}) | launches
     merged = json.dumps(before | answers, indent=1, ensure_ascii=False, sort_keys=True)
     ANSWERS.write_text(f"{merged}\n", encoding="utf-8")
+
+
+def _call_us(session: Session, run: Run) -> float | None:
+    """Microseconds of the median launch call: small recordings have it coarser."""
+    call = next((row for row in TARGETS.rows(session, run) if row.figure == LAUNCH), None)
+    return call.value if call is not None else None
 
 
 def answered(session: Session, run: Run) -> dict[str, str]:
@@ -466,14 +476,28 @@ _THEIR_GRID = {
 """By the width: tokens, 200 passes forward and backward in ms, MiB before the backward pass."""
 
 
+def _passes_ms(name: str) -> dict[str, float]:
+    """GPU time of a pass of `attention`, by the records of its kernels: by the row's label and
+    whether it is forward or backward."""
+    _, run = run_of(name)
+    return {
+        row.path.removesuffix("/step"): row.gpu_busy_ns / row.instances / 1e6
+        for row in phase_rows(run)
+        if row.name == "step" and row.instances and row.gpu_busy_ns
+    }
+
+
 def _grid() -> list[str]:
     ours = {(row["d_model"], row["seq_len"]): row for row in rows("attention-grid", "attention")}
+    passes = _passes_ms("attention-grid")
     body = []
     for width, text in _THEIR_GRID.items():
         for row in text.split(";"):
             tokens, forward, backward, before = row.split()
             its = ours.get((width, int(tokens)), {})
-            times = [its.get(f"{name}_ms") for name in ("fwd", "bwd", "fwd_gpu", "bwd_gpu")]
+            label = f"naive fp32 B8 H1 T{tokens} d{width} full"
+            times = [its.get("fwd_ms"), its.get("bwd_ms")]
+            times += [passes.get(f"{label}/{name}") for name in ("forward", "backward")]
             body.append((
                 str(width), tokens, forward, "OOM" if backward == "-" else backward, before,
                 *(figure(200 * ms) if ms else "not measured" for ms in times),
@@ -522,28 +546,28 @@ _THEIR_TF32 = {
 
 
 def _tf32() -> list[str]:
-    ours = {
-        (row["d_model"], row["seq_len"]): row for row in rows("attention-tf32", "attention_tf32")
-    }
+    passes = _passes_ms("attention-tf32")
 
-    def change(before: object, after: object) -> str:
-        if not isinstance(before, float) or not isinstance(after, float):
-            return "not measured"
-        return f"{100 * (after / before - 1):+.0f} %"
+    def change(before: float | None, after: float | None) -> str:
+        return f"{100 * (after / before - 1):+.0f} %" if before and after else "not measured"
 
     body = []
     for width, text in _THEIR_TF32.items():
         for row in text.split(";"):
             tokens, forward, forward_tf32, backward, backward_tf32 = map(float, row.split())
-            its = ours.get((width, int(tokens)), {})
-            if not its and tokens < 1024:  # not in the grid of the long ones
+            if tokens < 1024:  # not in the grid of the long ones
                 continue
+            ieee, tf32 = (
+                [
+                    passes.get(f"compiled {precision} B8 H1 T{tokens:.0f} d{width} full/{way}")
+                    for way in ("forward", "backward")
+                ]
+                for precision in ("fp32", "tf32")
+            )
             body.append((
                 str(width), f"{tokens:.0f}", change(forward, forward_tf32),
-                change(its.get("fwd_fp32_ms"), its.get("fwd_tf32_ms")),
-                change(backward, backward_tf32),
-                change(its.get("bwd_fp32_ms"), its.get("bwd_tf32_ms")),
-                figure(its.get("fwd_fp32_ms")), figure(its.get("bwd_fp32_ms")),
+                change(ieee[0], tf32[0]), change(backward, backward_tf32),
+                change(ieee[1], tf32[1]), figure(ieee[0]), figure(ieee[1]),
             ))  # fmt: skip
     return table(
         ("d", "tokens", "forward by TF32: theirs", "ours", "backward: theirs", "ours",
@@ -597,6 +621,7 @@ _THEIR_SUMS = {
     "OPTIMIZER (exclusive)": _Theirs(0.207), "MHA linear (QKV + output)": _Theirs(280.222, 35.9),
     "MHA residual": _Theirs(11.004, 1.41), "non-attention FORWARD": _Theirs(359.329, 31.5),
 }  # fmt: skip
+"""Of other lines: the range less all in it, two of these together, a range less one."""
 _THEIR_KERNELS = {
     "all kernels": _Theirs(2712.7), "matmul": _Theirs(1004.806, 37.04),
     "elementwise": _Theirs(963.182, 35.51), "optimizer": _Theirs(602.932, 22.23),
@@ -626,10 +651,25 @@ def _profile() -> list[str]:
         if row.section == "ranges" and (theirs := _THEIR_PROFILE.get(row.name)):
             share = row.share_percent if theirs.share else None
             body.append(line(row.name, theirs, _ms(row.cpu_ns), share, _ms(row.gpu_ns)))
-    for cells in rows("seed-004-profile", "train_phases"):
-        if theirs := _THEIR_SUMS.get(cells["metric"]):
-            share = cells["parent_percent"] if theirs.share else None
-            body.append(line(cells["metric"], theirs, cells["cpu_total_ms"], share, None))
+    cpu_ms = {
+        (row.share_of, row.name): _ms(row.cpu_ns) or 0.0
+        for row in profile if row.section == "ranges"
+    }  # fmt: skip
+    forward, heads = cpu_ms["step", "FORWARD"], "MHA(total)"
+    sums = {
+        "OPTIMIZER (exclusive)": (cpu_ms["OPTIMIZER", REST], None),
+        "MHA linear (QKV + output)": (
+            cpu_ms[heads, "QKV projections"] + cpu_ms[heads, "output proj"],
+            heads,
+        ),
+        "MHA residual": (cpu_ms[heads, REST], heads),
+        "non-attention FORWARD": (forward - cpu_ms["FORWARD", heads], "FORWARD"),
+    }
+    whole = {heads: cpu_ms["FORWARD", heads], "FORWARD": forward}
+    body += [
+        line(name, _THEIR_SUMS[name], ms, 100 * ms / whole[around] if around else None, None)
+        for name, (ms, around) in sums.items()
+    ]
     body += [
         line(f"kernels: {row.name}", _THEIR_KERNELS.get(row.name), None, row.gpu_share_percent,
              _ms(row.gpu_ns))
@@ -721,7 +761,7 @@ def _fusion() -> list[str]:
         if (
             row.section == "ranges"
             and row.gpu_ns
-            and row.name not in ("forward", "step", "graph", "(the rest)")
+            and row.name not in ("forward", "step", "graph", REST)
         ):
             ns, count = parts.get(row.name, (0.0, 0))
             parts[row.name] = ns + row.gpu_ns, count + row.instances
@@ -800,10 +840,9 @@ def _engines() -> list[str]:
 
 def _launch_us(name: str) -> str:
     """The host's time for a kernel of the chain, and the launch call in it."""
-    session, run = run_of(name)
-    call = next(row for row in TARGETS.rows(session, run) if row.figure == "kernel launch")
+    call = json.loads(ANSWERS.read_text(encoding="utf-8"))[LAUNCH][name]
     return (
-        f"{figure(call.value, 'µs')} the call (median); "
+        f"{figure(call, 'µs')} the call (median); "
         f"{figure(results(name)['host_us_per_launch'], 'µs')} with PyTorch's operation around it"
     )
 
@@ -845,7 +884,8 @@ def _others() -> list[str]:
          "in fp32)",
          f"{results('inference')['weight_bytes'] / _MIB:.0f}, "
          f"{results('inference')['kv_cache_bytes'] / _MIB:.1f} MiB", "inference"),
-        ("the 497,903,616-byte copy (A40: pageable, 12.82 GiB/s)",
+        ("the 497,903,616-byte copy (A40: pageable, 12.82 GiB/s; the host copies into a staging "
+         "buffer: it is the host that is slower here)",
          f"pageable {figure(copies.get('pageable, one buffer'))}, "
          f"pinned {figure(copies.get('pinned, one buffer'))} GiB/s", "checkpoint"),
         ("overlap: copies and products",
