@@ -393,7 +393,7 @@ _BESIDE_NS = 10**18
 """More than any time: 30 years."""
 
 
-def ordered(
+def order_phases(
     rows: Sequence[PhaseRow], by: str, *, other_way: bool, main: PhaseRow | None = None
 ) -> Sequence[PhaseRow]:
     """Rows with siblings by one of SORTS, highest first, or lowest with `other_way`.
@@ -441,7 +441,7 @@ def scope_text(run: Run, main: PhaseRow | None) -> str:
     return f"100 % = {duration(main.cpu.average)}, a {main.name}"
 
 
-def waiting(run: Run) -> str:
+def why_no_phases(run: Run) -> str:
     """Why there are no phases."""
     if run.unseen_reason:
         return f"no phase so far; {run.unseen_reason}"
@@ -450,7 +450,7 @@ def waiting(run: Run) -> str:
     return f"the program opened no NVTX range{_annotated(run)}"
 
 
-def little(run: Run, rows: Sequence[PhaseRow]) -> str:
+def why_little(run: Run, rows: Sequence[PhaseRow]) -> str:
     """What to say where ranges cover little of the run: they are a library's."""
     covered = show(100 * sum(row.cpu_total_ns for row in rows) / max(1, run.duration_ns))
     return f"these ranges cover {covered} of the run{_annotated(run)}"

@@ -21,11 +21,11 @@ from gputui.report.tables.nsys import KERNELS
 from gputui.report.tables.phases import (
     SORTS,
     library_roots,
-    little,
     newest_marks,
-    ordered,
+    order_phases,
     scope_text,
-    waiting,
+    why_little,
+    why_no_phases,
 )
 from gputui.state import Run, Session
 from gputui.tui.model import Model, Tables
@@ -202,7 +202,7 @@ class PhasesView(TableView):
         self._open_around(beside)
         self.collapsed = frozenset(beside ^ self.turned)
         by = SORTS[self.sorting]
-        placed = ordered(everything, by, other_way=self.other_way, main=main)
+        placed = order_phases(everything, by, other_way=self.other_way, main=main)
         self.listed = visible_rows(placed, self.collapsed, self.needle)
         left = height - len(rows)
         colors = phase_colors(run)
@@ -381,7 +381,9 @@ class PhasesView(TableView):
         self.hint(rows[0], top, "0 follows", "follow")
         self.hint(rows[0], top, " of libraries", "libraries")
         if not self.listed:
-            text = "no phase matches the filter (Esc clears it)" if everything else waiting(run)
+            text = (
+                "no phase matches the filter (Esc clears it)" if everything else why_no_phases(run)
+            )
             said = [*rows, *wrap(text, width, "dim", "  ")]
             # Where a program has no ranges its steps are all that there is to show.
             steps = [] if everything else time_rows(self.model.session, run, width)
@@ -399,7 +401,7 @@ class PhasesView(TableView):
         self.records.keep_in_sight(last)
         if not (self.needle or run.is_active or telling(run, everything)):
             # As helpful as without any range: a library's say nothing of where the time goes.
-            more = [(), *wrap(little(run, everything), width, "dim", "  "), (),
+            more = [(), *wrap(why_little(run, everything), width, "dim", "  "), (),
                     *time_rows(self.model.session, run, width)]  # fmt: skip
             rows += more[: max(0, height - len(rows))]
         return rows
