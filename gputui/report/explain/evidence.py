@@ -52,7 +52,8 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
     paths = [line.path for line in analysis.run.lines.values()]
-    if leaf is Leaf.INPUT and any(map(_LOADER.search, paths)):
+    waits = [line for line in analysis.lines(leaf)[:1] if _WAITS.match(line.inside)]
+    if leaf is Leaf.INPUT and waits and any(map(_LOADER.search, paths)):
         other = "What makes the batches runs in the loader's workers, whose lines are not recorded"
     if leaf is Leaf.INPUT and (made := called_lines(analysis.run, ("loader.samples",))):
         workers = max(line.tensor_bytes for line in made)
@@ -75,6 +76,7 @@ def embeddings_called(analysis: Analysis) -> str | None:
 
 _LOADER = re.compile(r"torch/utils/data/_utils/|multiprocessing/(connection|queues)")
 """What a program is seen in that waits for worker processes."""
+_WAITS = re.compile(r"(wait|poll|select|_?recv\w*|get|_try_get_data|_poll) \(")
 
 UNSEEN = "Its line was not recorded: kernels of a busy GPU are launched long before"
 _LAYERS = re.compile(r"forward|att(entio)?n|block|layer|__call__")

@@ -158,11 +158,11 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         told: list[str] = []
         if own < self.alone / WORTH_SAYING or not is_idle:
             told.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
-        if is_idle:
+        if is_idle and self.alone <= FAR_BEYOND * high:
             told.append(f"{_times(self.alone)} if all idle time does")
         if beyond:
             told.append("more with less GPU work" if is_idle else "more with what is around it")
-        return f": {', '.join(told)}"
+        return f": {', '.join(told)}" if told else ""
 
 
 def _times(gain: float) -> str:
@@ -174,6 +174,9 @@ WORTH_SAYING = 1.05
 
 WIDE = 1.15
 """High over low from which an interval is said with what it depends on."""
+
+FAR_BEYOND = 2.0
+"""Times the high end beyond which what all idle time would bring is not said: 219 of 24."""
 
 VERY_WIDE = 6.0
 """High over low from which the high end says nothing."""

@@ -296,6 +296,10 @@ UNEVEN = 0.10
 of four ranks that wait for one another, 0 to 6 % in programs without a fault."""
 
 
+WITHOUT_A_CAUSE = ("IDLE", "UNEVEN STEPS", "HEALTHY", "PARTLY IDLE", "NO SINGLE CAUSE")
+"""What a run is called in which no cause speaks."""
+
+
 def _without_a_cause(analysis: Analysis, tree: TimeTree) -> tuple[str, str]:
     """What a run is where no cause speaks: healthy where the GPU works all but PARENT of the time,
     in steps that take equally long, else what it lacks."""

@@ -16,6 +16,7 @@ from gputui.report.alerts import about, amount_text
 from gputui.report.answer import other_means
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import UNSEEN
+from gputui.report.explain.verdict import WITHOUT_A_CAUSE
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_lost, why_unaccounted
 from gputui.report.statistics import half_width
@@ -71,7 +72,7 @@ def verdict_rows(
         rows += seen
         rows += paragraph(" Try   ", f"{best.advice}.", width)
         rows += paragraph(" Gain  ", best.gain_text, width) if best.gain_text else []
-    elif found.tree is not None and found.tree.has_steps:
+    elif found.tree is not None and found.tree.has_steps and found.word in WITHOUT_A_CAUSE:
         idle = found.tree.share(found.tree.idle_ns)
         most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
         rows += paragraph(" Gain  ", f"{most}; else only with less work for the GPU: 5.", width)
@@ -111,6 +112,10 @@ UNSURE_CAUSE = 0.5
 """The same of the cause's time: 16.9 ms ± 15.7 ms was under Sure."""
 
 
+FEW_SLOW = 10
+"""Slow steps up to which their number says more than an interval."""
+
+
 def how_sure(found: Verdict) -> tuple[str, str]:
     """Whether it is sure, in a word, and of how many steps the verdict is, the 95 % intervals of
     the cause and of a step, from blocks of them, and what steps take with what lies between them;
@@ -133,9 +138,12 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         for part, (ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
     )
     text = f"{count(tree.steps)} steady steps"
-    if intervals and (is_sure or not tree.slow_program_steps):
+    if not intervals:
+        is_sure = False
+        text += ", too few for an interval"
+    elif is_sure or not 0 < tree.slow_program_steps <= FEW_SLOW:
         text += f": {' of '.join(intervals)} each (95 %)"
-    elif intervals:
+    else:
         slow_ns = tree.slow_ns / max(1, tree.slow_steps)
         slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
         usual = duration(tree.step_ns.median)
