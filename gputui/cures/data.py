@@ -182,26 +182,29 @@ def _within(value: Any) -> Any:
     return own and {k: v for k, v in own.items() if not isinstance(v, weakref.ref)}
 
 
-def _is_same(one: Any, other: Any, depth: int = MOST_DEEP) -> bool:
+def _is_same(item: Any, again: Any, depth: int = MOST_DEEP) -> bool:
     """Whether two items are equal in all that they hold; False where that cannot be told."""
-    if type(one) is not type(other) or depth < 0:
+    if type(item) is not type(again) or depth < 0:
         return False
-    if isinstance(one, PLAIN):
-        return bool(one == other)
-    if hasattr(one, "dtype") and hasattr(one, "shape"):
-        return bool(one.dtype == other.dtype and one.shape == other.shape and (one == other).all())
-    parts, others = _within(one), _within(other)
+    if isinstance(item, PLAIN):
+        return bool(item == again)
+    if hasattr(item, "dtype") and hasattr(item, "shape"):
+        if item.dtype != again.dtype or item.shape != again.shape:
+            return False
+        nan = (item != item) & (again != again)  # noqa: PLR0124
+        return bool(((item == again) | nan).all())
+    held, held_again = _within(item), _within(again)
     return bool(
-        parts is not None and others is not None and parts.keys() == others.keys()
-        and all(_is_same(parts[key], others[key], depth - 1) for key in parts)
+        held is not None and held_again is not None and held.keys() == held_again.keys()
+        and all(_is_same(held[key], held_again[key], depth - 1) for key in held)
     )  # fmt: skip
 
 
 def _bytes_of(item: Any, depth: int = MOST_DEEP) -> int:
     """About what an item takes."""
     size = getattr(item, "nbytes", None)
-    parts = _within(item) if size is None and depth else None
-    return (size or 100) + sum(_bytes_of(part, depth - 1) for part in (parts or {}).values())
+    held = _within(item) if size is None and depth else None
+    return (size or 100) + sum(_bytes_of(each, depth - 1) for each in (held or {}).values())
 
 
 def _may_have_more(data: Any, dataset: Any, given: int) -> bool:

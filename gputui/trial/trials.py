@@ -177,8 +177,8 @@ class Trials:
             # Blocks reach from pause to pause, and a proof takes 11 pairs of them: cures that
             # answer something else wait for runs of those that answer this.
             phases[0:0] = [
-                (9.0, self._lead([*constant, *constant_too]), self._run_each),
-                (4.0, [each for each in self._lead(ablations) if self._waits(each)], self._ablate),
+                (40.0, self._lead([*constant, *constant_too]), self._run_each),
+                (20.0, [each for each in self._lead(ablations) if self._waits(each)], self._ablate),
             ]
         phases = [phase for phase in phases if phase[1]]
         for self._round in range(ROUNDS):
