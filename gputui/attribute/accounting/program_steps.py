@@ -96,6 +96,11 @@ usual one."""
 _NO_MOMENTS = np.empty(0, np.int64)
 
 
+LEARNED = 0.75
+"""Part of what a step's calls of the model are given that its update is made of where these are
+micro-batches: 0.99 where they are, 0.41 where a learner also plays and asks what is best."""
+
+
 class _Marks:
     """The marks of one site: those since the last report, and the newest."""
 
@@ -109,6 +114,7 @@ class _Marks:
         self.seen = 0
         """Marks that had no ordinal of their own."""
         self.items = 0
+        self.all_items = self.all_marks = 0
         self.unit = 0
         self.grown = 0
         self.depth = 0
@@ -344,7 +350,10 @@ class ProgramSteps:
             unit = int(newest["source_kind"]) & ~GROWN
             if 0 < unit <= len(ITEM_UNITS):
                 marks.unit = unit
-                marks.items += int(np.minimum(its["end"], 1 << 40).sum())
+                items = int(np.minimum(its["end"], 1 << 40).sum())
+                marks.items += items
+                marks.all_items += items
+                marks.all_marks += len(its)
 
     def feed_ranges(self, records: Slots, now_ns: int) -> None:
         """Adds records of ranges; ranges of XLA are calls of jitted functions."""
@@ -468,23 +477,26 @@ class ProgramSteps:
         if _RANKS[source] > 1:
             return None
         steps = self._moments(self._sites[self.chosen])
-        updates = {
-            site.name: self._moments(marks)
-            for site, marks in self._sites.items()
-            if site.source == source
-        }
+        updates = {site.name: marks for site, marks in self._sites.items() if site.source == source}
         models = [
-            self._moments(marks)
+            marks
             for site, marks in self._sites.items()
             if site.source == "module" and site.thread == self.chosen.thread
         ]
         if len(updates) != 1 or not models or len(steps) < SETTLED_MARKS:
             return None
         [update] = updates.values()
-        if self.chosen.source == "loop" and _held(steps, update, LOOP_TURNS) != 1:
+        moments = self._moments(update)
+        if self.chosen.source == "loop" and _held(steps, moments, LOOP_TURNS) != 1:
             return None
-        calls = np.diff(np.searchsorted(max(models, key=len), steps))
+        model = max(models, key=lambda marks: len(self._moments(marks)))
+        called = self._moments(model)
+        calls = np.diff(np.searchsorted(called, steps))
         usual = int(np.median(calls))
+        # An update has the items of the calls that it learns from.
+        given = usual * model.all_items / max(1, model.all_marks)
+        if update.all_items and update.all_items < LEARNED * given * update.all_marks:
+            return None
         return usual if usual > 1 and (calls == usual).mean() >= 0.9 else None
 
     def _turn_of(

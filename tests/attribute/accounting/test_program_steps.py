@@ -164,8 +164,9 @@ def test_the_steps_are_those_of_the_optimizer_not_what_repeats_inside():
     assert {source for (_, source), (count, _) in _loops(run).items() if count} == {"optimizer"}
 
 
-@pytest.mark.parametrize("source", ["optimizer", "loop"])
-def test_micro_batches_are_the_calls_of_the_model_within_a_step(source):
+@pytest.mark.parametrize(("source", "learned"), [("optimizer", 0), ("loop", 2000), ("loop", 500)])
+def test_micro_batches_are_the_calls_of_the_model_within_a_step(source, learned):
+    """Where it learns from all of them: one that also plays and asks what is best has none."""
     program = Program()
     steps = []
     for n in range(60):
@@ -173,16 +174,16 @@ def test_micro_batches_are_the_calls_of_the_model_within_a_step(source):
         records = []
         for micro in range(4):
             begin = at + micro * 9 * MS
-            records += [_mark(program, 4 * n + micro + 1, begin, MODULE, "Net"),
+            records += [_mark(program, 4 * n + micro + 1, begin, MODULE, "Net", learned and 500),
                         *_launches(program, begin + 1000, 100)]  # fmt: skip
-        records.append(_mark(program, n + 1, at + 38 * MS))
+        records.append(_mark(program, n + 1, at + 38 * MS, items=learned))
         if source == "loop":
             records.append(_turn(program, n + 1, at + 39 * MS, "train.py:7", 0))
         steps.append(records)
     run = _run(program, steps, 8)
     steady = [loop for loop in run.loops.values() if loop.scope == Scope.STEADY]
     assert {loop.source for loop in steady} == {source}
-    assert [loop.micro_batches for loop in steady] == [4]
+    assert [loop.micro_batches for loop in steady] == [None if learned == 500 else 4]
 
 
 def test_a_pause_for_input_is_of_the_step_it_is_in():
