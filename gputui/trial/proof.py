@@ -86,6 +86,8 @@ class MeasuredGain(NamedTuple):
         """Whether more pairs would change nothing: a gain is proven, or none worth having is
         possible."""
         width = (self.high / self.middle) ** 2
+        if self.doubt not in ("", WAITS):
+            return self.pairs >= ENOUGH_PAIRS  # more of them cost less than runs
         if self.is_claimed or self.doubt:
             return self.pairs >= ENOUGH_PAIRS or bool(width < max(PRECISE, self.middle**PART))
         # A large gain need not be known as precisely as a small one: nobody needs more pairs for
