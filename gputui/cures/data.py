@@ -130,7 +130,8 @@ class _KeptItems:
         worker = data.get_worker_info()
         free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._room = min(MOST_ITEMS_BYTES, free_bytes // 4 // (worker.num_workers if worker else 1))
-        self._dataset, self._items, self._checks = dataset, dict[int, Any](), ITEMS_CHECKED
+        self._dataset, self._checks = dataset, ITEMS_CHECKED
+        self._items: dict[int, Any] = {}
 
     def __len__(self) -> int:
         return len(self._dataset)
