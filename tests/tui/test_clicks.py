@@ -178,7 +178,7 @@ async def test_a_click_on_the_verdict_leads_to_where(show: Show) -> None:
     """It is drawn as chosen from the beginning: the first click on it did nothing that was seen."""
     async with show([recorded(SLOW)], (120, 40)) as shown:
         await shown.press("1")
-        await shown.click("Enter shows where")
+        await shown.click("Enter shows more")
         assert shown.app.main.current == "time"
 
 

@@ -139,7 +139,7 @@ def test_a_fact_that_leads_says_what_of_the_speed_and_where_it_is_seen() -> None
     text = "\n".join("".join(part for part, _ in row) for row in
                      verdict_rows(found, 80, is_chosen=True))  # fmt: skip
     assert text.startswith(" MEMORY GROWS   It grows. ")
-    assert "Enter shows where\n Try   look for it.\n Speed Nothing stands out." in text
+    assert "Enter shows more\n Try   look for it.\n Speed Nothing stands out." in text
     assert evidence(leak) == Lead("memory")
     slow = msgspec.structs.replace(leak, sentence="The CPU is slow. " * 9, place="train.py:7 step")
     assert "Mostly at train.py:7 step." in in_full(Verdict("CPU-BOUND", slow.text, (slow,)))

@@ -60,4 +60,4 @@ async def test_no_advice_is_cut(show: Show, fault: str, size: tuple[int, int]) -
         first = found.findings[0]  # its line is in the headline, or in what was seen
         line = first.place.partition(" ")[0].rstrip(",")
         for whole in (first.sentence, line, first.advice, first.gain_text):
-            assert " ".join(whole.split()) in text.replace(" Enter shows where", "")
+            assert " ".join(whole.split()) in text.replace(" Enter shows more", "")

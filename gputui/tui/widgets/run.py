@@ -42,7 +42,7 @@ from gputui.tui.widgets.view import Details, Lead
 # The verdict in rows: its word, its sentence, what to try; and where its evidence is.
 
 
-_WHERE = "Enter shows where"
+_MORE = "Enter shows more"
 
 
 MOST_SEEN = 3
@@ -65,9 +65,9 @@ def verdict_rows(
         (*word, *line) if not number else ((" " * lead, "text"), *line)
         for number, line in enumerate(wrap(headline, width - lead, "value"))
     ]
-    room = width - row_width(rows[0]) - len(_WHERE) - 1
+    room = width - row_width(rows[0]) - len(_MORE) - 1
     if best is not None and room > 1:
-        rows[0] = (*rows[0], (" " * room, "text"), (_WHERE, "dim"))
+        rows[0] = (*rows[0], (" " * room, "text"), (_MORE, "dim"))
     if best is not None:
         rows += seen
         rows += paragraph(" Try   ", f"{best.advice}.", width)
