@@ -128,8 +128,8 @@ class _KeptItems:
 
     def __init__(self, data: Any, dataset: Any) -> None:
         worker = data.get_worker_info()
-        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._room = min(MOST_ITEMS_BYTES, free_bytes // 4 // (worker.num_workers if worker else 1))
+        share = 4 * (worker.num_workers if worker else 1)
+        self._room = min(MOST_ITEMS_BYTES, _free_bytes() // share)
         self._dataset, self._checks = dataset, ITEMS_CHECKED
         self._items: dict[int, Any] = {}
 
@@ -331,6 +331,61 @@ class PinnedCopies(Cure):
         for place in self._registered:
             self._torch.cuda.cudart().cudaHostUnregister(place)
         self._registered.clear()
+
+
+class PinnedResults(Cure):
+    """What is copied from the GPU (.cpu(), .to("cpu")) goes to pinned memory that torch keeps for
+    the next time: neither through the driver's buffer nor into pages that are new each time."""
+
+    name = "pinned_results"
+    title = "copies from the GPU go to pinned memory"
+    answers = ("busy.copy_pageable",)
+    result = EXACT
+    change = "out = torch.empty_like(x, device='cpu', pin_memory=True)  # once; out.copy_(x)"
+    advice = "copy back"
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.cuda.is_available():
+            raise CannotApply("the program does not use a GPU")
+        cpu, to = torch.Tensor.cpu, torch.Tensor.to
+        used: dict[int, int] = {}
+        room = min(MOST_REGISTERED_BYTES, _free_bytes() // 4)
+
+        def pinned(source: Any) -> Any:
+            """The copy; None where it is made as it was."""
+            if type(source) is not torch.Tensor or not self.is_far(source):
+                return None
+            size = source.numel() * source.element_size()
+            is_plain = source.layout is torch.strided and not source.is_conj()
+            has_graph = source.requires_grad and torch.is_grad_enabled()
+            # Memory that the program holds is another each time.
+            if size < LEAST_BYTES or not is_plain or has_graph or sum(used.values()) > room:
+                return None
+            made = self.empty(torch, source)
+            used[made.data_ptr()] = size
+            return made.copy_(source)
+
+        @functools.wraps(cpu)
+        def cpu_pinned(source: Any, *args: Any, **kwargs: Any) -> Any:
+            made = pinned(source) if not args and not kwargs else None
+            return cpu(source, *args, **kwargs) if made is None else made
+
+        @functools.wraps(to)
+        def to_pinned(source: Any, *args: Any, **kwargs: Any) -> Any:
+            place = args[0] if args else kwargs.get("device")
+            is_cpu = len(args) + len(kwargs) == 1 and str(place) == "cpu"
+            made = pinned(source) if is_cpu else None
+            return to(source, *args, **kwargs) if made is None else made
+
+        return replaced((torch.Tensor, "cpu", cpu_pinned), (torch.Tensor, "to", to_pinned))
+
+    def is_far(self, source: Any) -> bool:
+        """Whether it is on a GPU."""
+        return bool(source.is_cuda)
+
+    def empty(self, torch: Any, source: Any) -> Any:
+        """Where it is copied to."""
+        return torch.empty_like(source, device="cpu", pin_memory=True)
 
 
 def _free_bytes() -> int:

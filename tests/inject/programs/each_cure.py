@@ -20,7 +20,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 from torch import save as save_by_name
 
-from gputui.cures import CannotApply, cures, launches
+from gputui.cures import CannotApply, cures, data, launches
 
 torch.manual_seed(0)
 CHECKS = {}
@@ -154,6 +154,17 @@ def pinned_copies():
     assert x.to("meta", non_blocking=True).is_meta
     assert torch.zeros(1 << 16, dtype=torch.int64).copy_(x).equal(x)
     return torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+
+
+@check
+def pinned_results():
+    x = torch.arange(1 << 16)
+    assert x.cpu().equal(x)
+    assert x.to("cpu").equal(x)
+    assert x.to("cpu", torch.float64).dtype is torch.float64
+    y = torch.ones(1 << 16, requires_grad=True)
+    assert y.cpu().requires_grad
+    return x.cpu() is x
 
 
 @check
@@ -832,6 +843,12 @@ def accumulation_merged():
     return made.per_device_train_batch_size, made.gradient_accumulation_steps
 
 
+def stand_on_gpu():
+    data.PinnedResults.is_far = lambda *_: True
+    data.PinnedResults.empty = lambda _, torch, source: torch.empty_like(source)
+    torch.cuda.is_available = lambda: True
+
+
 BEFORE = {
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
     "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
@@ -852,6 +869,7 @@ BEFORE = {
     ),
     "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "fused_optimizer": make_optimizers,
+    "pinned_results": stand_on_gpu,
     "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
