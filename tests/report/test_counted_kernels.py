@@ -66,14 +66,22 @@ def run_of(
     reason: str | None = None,
     unit: float = 1.0,
     leaf: Leaf = Leaf.OTHER,
+    elementwise: float = 0.0,
     events: Sequence[AnyEvent] = (),
 ) -> tuple[Session, Run]:
+    """`elementwise` is the part of `busy` in which another kernel ran."""
     used = DeviceDelta(
         process=1, device=0, busy_ns=9, operations=1, first_start_ns=1, last_end_ns=2
     )
-    ran = KernelDelta(process=1, range=0, kernel=1, device=0, time=times(1_000_000))
-    steps = delta({leaf: busy, Leaf.DEPENDENCY: 1 - busy})
-    steps = replace(steps, devices=(used,), kernels=(ran,))
+    another = elementwise / busy
+    ran = tuple(
+        KernelDelta(process=1, range=0, kernel=number, device=0, time=times(round(1e6 * share)))
+        for number, share in ((1, 1 - another), (2, another))
+        if share
+    )
+    parts = {leaf: busy - elementwise, Leaf.DEPENDENCY: 1 - busy}
+    steps = delta(parts | ({Leaf.ELEMENTWISE: elementwise} if elementwise else {}))
+    steps = replace(steps, devices=(used,), kernels=ran)
     counted = GpuCounters(
         time_ns=2, process=1, device=0, counters=COUNTERS, samples=5000, kernels=rows,
         unavailable_reason=reason, amounts_per_s=unit,
@@ -278,6 +286,21 @@ def test_fp64_leads_over_the_chain_of_kernels_that_it_makes_slow():
     answer = conclusion(Analysis(session, run))
     assert answer is not None
     assert answer.word == "COMPUTES IN FP64"
+
+
+@pytest.mark.parametrize(
+    ("elementwise", "word"), [(0.0, "MEMORY OUT OF ORDER"), (0.4, "UNFUSED ATTENTION")]
+)
+def test_copies_around_a_softmax_lead_where_they_are_most_of_what_seems_attention(
+    elementwise, word
+):
+    """And not where the kernel may lie outside of it."""
+    session, run = run_of(
+        kernel(1, TRANSPOSES), leaf=Leaf.ATTENTION_UNFUSED, elementwise=elementwise
+    )
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert answer.word == word
 
 
 def test_a_unit_of_amounts_is_the_same_figures():

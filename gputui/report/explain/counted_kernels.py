@@ -13,7 +13,7 @@ from gputui.model.units import percent
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.kernels import few_blocks
-from gputui.report.explain.time_tree import of_scope
+from gputui.report.explain.time_tree import TimeTree, of_scope
 from gputui.report.roofline import Roof, kernel_roofs
 
 SPEAKS = 0.10
@@ -174,8 +174,23 @@ def out_of_order(analysis: Analysis) -> Iterator[Finding]:
             ),
             kernel=kernel,
             leads=True,
+            explains=(
+                (LEAVES[Leaf.ATTENTION_UNFUSED].key,) if _is_most_of_attention(tree, share) else ()
+            ),
         )
         return
+
+
+_BY_ELEMENTS = (Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.COPY_DEVICE, Leaf.OTHER)
+
+
+def _is_most_of_attention(tree: TimeTree, share: float) -> bool:
+    """Whether a kernel of this share of the time is surely half of what seems to be attention by
+    hand: a softmax between two products that was none, with two transposing copies, was four fifths
+    copies (H200)."""
+    elsewhere = sum(tree.share(tree.leaves.get(leaf, 0)) for leaf in _BY_ELEMENTS)
+    attention = tree.share(tree.leaves.get(Leaf.ATTENTION_UNFUSED, 0))
+    return share - elsewhere >= attention / 2 > 0
 
 
 _GATHERS = re.compile(r"index_elementwise|gather|index_?select|\btake_", re.I)
