@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -310,7 +311,12 @@ def output(run: Run, height: int, width: int) -> Panel:
     return Panel("Output", log_rows(run, width, height - 1), note, view="log")
 
 
+_COMPILES = re.compile(r"Xla(Compile|Optimize|Emit|Pass|Autotun)")
+
+
 def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
-    """No phases where these are some of a library, a small part of the run."""
+    """No phases where these are some of a library, a small part of the run; nor those of
+    XLA's compiler, of which a step has none: they filled the panel."""
+    rows = [row for row in rows if not _COMPILES.match(row.name)]
     seen_ns = sum(row.cpu_total_ns for row in rows)
     return tuple(rows) if 100 * seen_ns >= LEAST_LEVEL * run.duration_ns else ()
