@@ -38,6 +38,9 @@ MOST_COLUMNS = 128
 KEPT_COLUMNS = 92
 """Of too many, and those that are solved for: OpenBLAS takes all cores for a system of 100."""
 
+_MOST_AT_ONCE = 192
+"""Columns before those with the least time become one again: their products have 9 MB."""
+
 _WORTH_A_COLUMN = 0.003
 """Share of the time of what comes at once from which a new key is distinguished."""
 
@@ -279,7 +282,10 @@ class Separation:
         whole = np.where(distinct >= 0, distinct // _CODES, distinct)
         wholes = np.unique(whole, return_inverse=True)[1]
         shares = np.bincount(wholes, time_ns)[wholes] / max(1.0, time_ns.sum())
-        for place, key in enumerate(distinct.tolist()):
+        for place in np.argsort(-shares, kind="stable").tolist():
+            key = int(distinct[place])
+            if len(self._columns) >= _MOST_AT_ONCE and key not in self._columns:
+                continue
             if shares[place] >= (_WORTH_ANOTHER if key in self._dropped else _WORTH_A_COLUMN):
                 self._columns.setdefault(key, len(self._columns))
                 if key >= 0:
