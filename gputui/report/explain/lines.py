@@ -120,23 +120,22 @@ def called_in(run: Run, function: str) -> str:
 
 def launched_at(run: Run, kernels: Container[int], most: int = 2) -> str:
     """The lines at which samples saw these kernels launched, the most frequent first, as a phrase;
-    empty where fewer than LEAST_LAUNCHED samples did."""
+    empty where none did."""
     counts = Counter[_Line | None]()
     for seen in run.line_launches.values():
         if seen.kernel and seen.kernel in kernels:
             counts[_defined(run, seen.process, seen.line)] += seen.readings
     whole = counts.total()
-    if whole < LEAST_LAUNCHED:
-        return ""
     likeliest = [(line, times) for line, times in counts.most_common(most) if line is not None]
     return " or ".join(
-        f"{printed_line(line.path, line.number, line.function)} ({times} of {whole} samples)"
+        f"{printed_line(line.path, line.number, line.function)} ({_of_samples(times, whole)})"
         for line, times in likeliest
         if 3 * times >= whole
     )
 
 
-LEAST_LAUNCHED = 2
+def _of_samples(times: int, whole: int) -> str:
+    return f"{times} of {whole} samples" if whole > 1 else "one sample"
 
 
 class _Seen(NamedTuple):
