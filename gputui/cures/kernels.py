@@ -429,6 +429,62 @@ class FusedSdpa(Redirected):
         )
 
 
+class CausalMask(Redirected):
+    """scaled_dot_product_attention told that it is causal, where it is given a mask that says so:
+    fused kernels read no mask then, and leave half of the work out."""
+
+    name = "causal_mask"
+    title = "attention is told that it is causal instead of being given the mask"
+    answers = (ANY,)
+    result = ROUNDING
+    change = "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._torch = torch
+        self._seen: dict[Any, tuple[Any, bool]] = {}
+        return ((torch.nn.functional, "scaled_dot_product_attention"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        torch = self._torch
+        if torch.compiler.is_compiling():
+            return None
+        mask = args[_MASK] if len(args) > _MASK else kwargs.get("attn_mask")
+        if mask is None or len(args) > _MASK + 1 or kwargs.get("is_causal") or len(args) < 2:
+            return None
+        lengths = args[0].shape[-2], args[1].shape[-2]
+        if type(mask) is not torch.Tensor or mask.is_inference() or mask.requires_grad:
+            return None
+        if tuple(mask.shape[-2:]) != lengths or lengths[0] != lengths[1] or lengths[0] < 2:
+            return None
+        # A mask is often a part of a larger one, which is another tensor each time.
+        key = mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, mask._version
+        if key not in self._seen:
+            is_recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
+            if is_recorded or len(self._seen) >= MOST_MASKS:
+                return None
+            self._seen[key] = mask, self._is_causal(mask)  # kept: its memory is no other's then
+        if not self._seen[key][1]:
+            return None
+        given = {**kwargs, "attn_mask": None, "is_causal": True}
+        return functools.partial(function, *args[:_MASK], **given)
+
+    def _is_causal(self, mask: Any) -> bool:
+        """Whether it lets through what is not later, and nothing else, for all that it is for."""
+        torch = self._torch
+        let = mask if mask.dtype is torch.bool else mask == 0
+        is_barred = let | (mask <= BARRED) if mask.dtype is not torch.bool else let | ~let
+        causal = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
+        return bool((let == causal).all() and is_barred.all())
+
+
+_MASK = 3
+"""The place of the mask among the arguments of attention."""
+BARRED = -1e4
+"""What is added to a score that shall not count, or less."""
+MOST_MASKS = 64
+"""A program that makes a mask of its own for each call is left as it is after so many."""
+
+
 class AttentionWeightsOff(Redirected):
     """torch.nn.MultiheadAttention without the weights that it returns by default, for which it
     computes all scores instead of calling its fused kernel. A program that uses them fails."""
@@ -585,12 +641,17 @@ class CudnnBenchmark(Cure):
     change = "torch.backends.cudnn.benchmark = True, where shapes stay the same"
     forecast = None
 
+    _is_known = False
+    """Whether there are convolutions, which takes long to look for."""
+
     def apply(self, torch: Any) -> Undo:
         cudnn = torch.backends.cudnn
         if cudnn.benchmark:
             raise CannotApply("torch.backends.cudnn.benchmark is on")
-        if instances(torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d) == []:
+        kinds = torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d
+        if not self._is_known and instances(*kinds) == []:
             raise CannotApply("there are no convolutions")
+        self._is_known = True
         cudnn.benchmark = True
         return functools.partial(setattr, cudnn, "benchmark", False)
 

@@ -145,15 +145,20 @@ class GradientsOff(Cure):
     result = EXACT
     change = "with torch.inference_mode(): around the loop"
 
+    _is_known = False
+    """Whether it trains, which takes long to look for."""
+
     def apply(self, torch: Any) -> Undo:
         if not torch.is_grad_enabled():
             raise CannotApply("gradients are off")
-        if instances(torch.optim.Optimizer) != [] or any(
-            each.grad is not None for each in instances(torch.nn.Parameter) or ()
-        ):
-            raise CannotApply("the program trains")
-        if not any(each.requires_grad for each in instances(torch.nn.Parameter) or ()):
-            raise CannotApply("no parameter has gradients")
+        if not self._is_known:
+            parameters = instances(torch.nn.Parameter) or ()
+            is_trained = any(each.grad is not None for each in parameters)
+            if is_trained or instances(torch.optim.Optimizer) != []:
+                raise CannotApply("the program trains")
+            if not any(each.requires_grad for each in parameters):
+                raise CannotApply("no parameter has gradients")
+        self._is_known = True
         torch.set_grad_enabled(False)
         return functools.partial(torch.set_grad_enabled, True)
 

@@ -31,9 +31,9 @@ from gputui.trial.runs import LAST_LINES, in_folder
 LOOK_S = 1.0
 """Between two looks at the verdict."""
 
-STEADY_S, WITH_PAUSES_S = 4.0, 8.0
-"""A verdict holds where it was the same for so long of steady steps, or where they pause: first
-steps tune and compile, and what is then 84 % of the time is none of it later."""
+STEADY_S, WITH_PAUSES_S, COMPILING_S = 4.0, 8.0, 20.0
+"""A verdict holds where it was the same for so long of steady steps, or where they pause, or
+compile: first steps tune and compile, and what is then 84 % of the time is none of it later."""
 
 LOADING_S = 60.0
 """Until the first steps at most, or twice the limit, where that is shorter: models are loaded
@@ -180,8 +180,11 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
         if len(causes) > 1 and causes[-1] != causes[-2]:
             since_s = None
         since_s = since_s or time.monotonic()
-        has_pauses = any(each.with_pauses for each in answer.findings[:1])
-        if time.monotonic() - since_s >= (WITH_PAUSES_S if has_pauses else STEADY_S):
+        first = answer.findings[0] if answer.findings else None
+        steady_s = WITH_PAUSES_S if first is not None and first.with_pauses else STEADY_S
+        if first is not None and first.cause == "idle.compile":
+            steady_s = COMPILING_S
+        if time.monotonic() - since_s >= steady_s:
             return
 
 

@@ -3,6 +3,7 @@
 import gc
 import io
 import json
+import math
 import os
 import sys
 import threading
@@ -154,6 +155,27 @@ def pinned_copies():
     assert x.to("meta", non_blocking=True).is_meta
     assert torch.zeros(1 << 16, dtype=torch.int64).copy_(x).equal(x)
     return torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_
+
+
+@check
+def causal_mask():
+    """Whether the mask reached the function that it is about."""
+    attend = torch.nn.functional.scaled_dot_product_attention
+    q = torch.randn(1, 2, 4, 8)
+    causal = torch.ones(1, 1, 8, 8, dtype=torch.bool).tril()
+    added = torch.zeros(4, 4).masked_fill(~causal[0, 0, :4, :4], -math.inf)
+    right = attend(q, q, q, is_causal=True)
+    for mask in (causal[:, :, :4, :4], added):
+        assert torch.allclose(attend(q, q, q, attn_mask=mask), right, atol=1e-6)
+        assert torch.allclose(attend(q, q, q, mask), right, atol=1e-6)
+    other = causal[:, :, :4, :4].clone()
+    other[..., 0] = False
+    other[..., 0, 0] = True
+    assert not torch.allclose(attend(q, q, q, other), right, atol=1e-3)
+    bias = added + torch.randn(4, 4)
+    assert not torch.allclose(attend(q, q, q, bias), right, atol=1e-3)
+    added.data.numpy()[1, 0] = -50.0  # which torch does not see
+    return torch.allclose(attend(q, q, q, added), right, atol=1e-3)
 
 
 @check
