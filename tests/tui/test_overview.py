@@ -116,6 +116,15 @@ async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: 
         assert "Only the lengths of the newest 1 of 47 steps were kept one by one." in shown.text
 
 
+async def test_rows_of_a_benchmark_are_named_first_and_nothing_is_to_be_tried(show: Show) -> None:
+    benchmark = DATA / "experiments" / "streams.gputui.gz"
+    async with show([recorded(benchmark)], (80, 24), options=FIRST) as shown:
+        assert shown.lines[2].startswith(" BENCHMARK  These are steps of 5 rows of different work")
+        assert "COPY-BOUND" in shown.text
+        assert not re.search("^ (Try|Gain|Where) ", shown.text, re.MULTILINE)
+        assert shown.text.count("different work") == 1
+
+
 def in_full(found: Verdict) -> str:
     """What stands there of a verdict at 80 columns, none of it cut."""
     rows = verdict_rows(found, 80, is_chosen=True)

@@ -16,7 +16,7 @@ from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import PhaseRow, in_main_step, main_step, phase_rows
-from gputui.report.scope import step_meaning
+from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy
@@ -164,6 +164,8 @@ class Read:
     energy: tuple[RunEnergy, ...]
     meaning: str
     """What a step is, where that must be said."""
+    benchmark: str
+    """What the steps are of, where they are rows of different work."""
     tables: Tables
     """Where phases and kernels are from."""
     main: PhaseRow | None
@@ -498,7 +500,8 @@ class OverviewView(View):
                 short.telling(tables.run, in_main_step(run, phases)),
                 tuple(kernel_rows(tables.session, tables.run)),
                 tuple(run_energy(tables.run, of_tables.tree)),
-                step_meaning(run, tree) if tree is not None else "",
+                beside_benchmark(run, tree) if tree is not None and tree.has_steps else "",
+                of_benchmark(run, tree) if tree is not None and tree.has_steps else "",
                 tables,
                 main_step(run, phases),
                 ranks if len(ranks) > 1 and ranks[0].late is not None else (),
@@ -528,7 +531,14 @@ class OverviewView(View):
         is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
         seen = MOST_SEEN if height >= _HIGH else 0 if is_placed else 2
         layout.add(
-            verdict_rows(found, width, is_chosen=is_chosen, most_seen=seen, inside=read.inside)
+            verdict_rows(
+                found,
+                width,
+                is_chosen=is_chosen,
+                most_seen=seen,
+                inside=read.inside,
+                benchmark=read.benchmark,
+            )
         )
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))

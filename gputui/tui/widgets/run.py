@@ -50,10 +50,17 @@ MOST_SEEN = 3
 
 
 def verdict_rows(
-    found: Verdict, width: int, *, is_chosen: bool, most_seen: int = MOST_SEEN, inside: str = ""
+    found: Verdict,
+    width: int,
+    *,
+    is_chosen: bool,
+    most_seen: int = MOST_SEEN,
+    inside: str = "",
+    benchmark: str = "",
 ) -> list[Row]:
     """The answer: all of it, however low the screen: what stands below gives way. What was seen of
-    where it is takes `most_seen` rows at most; `inside` is said where no line is known."""
+    where it is takes `most_seen` rows at most; `inside` is said where no line is known. Of the rows
+    of a `benchmark`, which that sentence stands for, nothing is to be tried."""
     best = found.findings[0] if found.findings else None
     seen, headline = _seen(best, width, most_seen, inside), found.headline
     if best is not None and best.place:
@@ -65,6 +72,8 @@ def verdict_rows(
         (*word, *line) if not number else ((" " * lead, "text"), *line)
         for number, line in enumerate(wrap(headline, width - lead, "value"))
     ]
+    if benchmark:
+        return [*paragraph(" BENCHMARK  ", benchmark, width, "value", "title"), *rows]
     room = width - row_width(rows[0]) - len(_MORE) - 1
     if best is not None and room > 1:
         rows[0] = (*rows[0], (" " * room, "text"), (_MORE, "dim"))
