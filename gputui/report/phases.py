@@ -48,6 +48,19 @@ def main_step(run: Run, rows: Sequence[PhaseRow]) -> PhaseRow | None:
     return max(steps, key=lambda row: (row.instances, row.cpu_total_ns), default=None)
 
 
+WARM_UP = "warmup"
+"""The range in which workloads warm up: its steps are no row of their tables."""
+
+
+def are_of_rows(run: Run, rows: Sequence[PhaseRow]) -> bool:
+    """Whether the steps that the run declares stand in several ranges, as those of a benchmark,
+    each of whose rows does other work."""
+    wanted = run.started.step_range
+    steps = [row for row in rows if row.name == wanted and row.instances > 1]
+    around = {row.key[2][:-1] for row in steps if WARM_UP not in row.key[2]}
+    return wanted is not None and len(around) > 1
+
+
 def is_inside(row: PhaseRow, outer: PhaseRow) -> bool:
     """Whether a phase is another one or inside it, in any process."""
     names = outer.key[2]
@@ -79,6 +92,7 @@ def share_of(run: Run, rows: Sequence[PhaseRow]) -> str:
         return ""
     main = main_step(run, rows)
     each = "the run" if main is None else f"each {main.name}"
+    each += " of its row" if are_of_rows(run, rows) else ""
     return f"of the wall time of {each} on the launching thread"
 
 
@@ -101,6 +115,14 @@ class PhaseTotals:
     def main_step(self) -> PhaseRow | None:
         """The step that came most often."""
         return main_step(self.run, self.rows)
+
+    @cached_property
+    def rows_ns(self) -> dict[PhaseKey, int] | None:
+        """The time in the steps of each row of a benchmark; None of any other run."""
+        if not are_of_rows(self.run, self.rows):
+            return None
+        wanted = self.run.started.step_range
+        return {row.key: row.cpu.total for row in self.rows if row.name == wanted}
 
     @cached_property
     def steps_ns(self) -> dict[int, int]:
@@ -330,13 +352,19 @@ class PhaseRow:
 
     @property
     def share_percent(self) -> float | None:
-        """Time inside it on its thread, of the time of its process's steps; None for phases outside
-        of steps. In a run without steps, of the run's time. None too for what CUDA graphs replay,
-        and without a time axis, as in tables of nsys stats: which range is in which is unknown."""
+        """Time inside it on its thread, of the time of its process's steps, of a benchmark of those
+        of its row; None for phases outside of steps. In a run without steps, of the run's time.
+        None too for what CUDA graphs replay, and without a time axis, as in tables of nsys stats:
+        which range is in which is unknown."""
         totals = self._totals
         if not totals.run.duration_ns or self.is_replayed:
             return None
         main = totals.main_step
+        if (rows_ns := totals.rows_ns) is not None:
+            process, domain, names = self.phase.key
+            steps = ((process, domain, names[:length]) for length in range(1, len(names) + 1))
+            whole_ns = next((rows_ns[step] for step in steps if step in rows_ns), 0)
+            return 100.0 * self.cpu.total / whole_ns if whole_ns else None
         if main is None:
             return 100.0 * self.cpu_total_ns / totals.run.duration_ns
         whole_ns = totals.steps_ns.get(self.phase.key[0], 0)

@@ -43,6 +43,7 @@ from gputui.report.explain.rank_waits import (
     matched,
     ranks_of,
 )
+from gputui.report.phases import WARM_UP
 from gputui.report.statistics import FEWEST_BLOCKS, Mean, mean_of_blocks
 from gputui.state import Run
 from gputui.state.run import MarkedSteps
@@ -278,10 +279,6 @@ def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -
         of_processes=wall_ns / seen_ns,
         benchmark_rows=sum(benchmark_rows(run)),
     )
-
-
-WARM_UP = "warmup"
-"""The range in which workloads warm up: its steps are no row of their tables."""
 
 
 def benchmark_rows(run: Run) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from gputui.model.events import StepTimeline, payload_text
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, joules, watts
 from gputui.report.phase_tree import PhaseKey, ranges_below
-from gputui.report.phases import PhaseRow, is_inside, main_step, phase_rows
+from gputui.report.phases import PhaseRow, are_of_rows, is_inside, main_step, phase_rows
 from gputui.report.roofline import roofs_of_phase
 from gputui.report.schema import Column
 from gputui.report.statistics import kernel_rows
@@ -416,7 +416,9 @@ class PhasesView(TableView):
             for part in (
                 self.filter_note,
                 tables.of,
-                scope_text(run, self._scope),
+                "100 % = a step of its row"
+                if are_of_rows(run, self._everything)
+                else scope_text(run, self._scope),
                 f"by {SORTS[self.sorting]}{' ▲' * self.other_way}"
                 if self.sorting or self.other_way
                 else "",
