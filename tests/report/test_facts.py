@@ -68,6 +68,7 @@ FUSED = "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAda
 ATTENTION_FP32 = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)"
 COPY = "elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda(TensorIterator)>>"
 SORT = "radixSortKVInPlace<2, -1, 128, 32, float, long, unsigned int>"
+BLUESTEIN = "void regular_bluestein_fft<1063u, EPT<4u>, 256u>"
 DEQUANTIZE = "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"
 
 
@@ -111,6 +112,8 @@ def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Ses
         (SORT, 0.18, None, BUSY),
         (DEQUANTIZE, 0.20, "dequantization", BUSY),
         (DEQUANTIZE, 0.14, None, BUSY),
+        (BLUESTEIN, 0.15, "prime_fft", BUSY),
+        (BLUESTEIN, 0.12, None, BUSY),
     ],
 )
 def test_kernels_that_a_better_way_has_none_of(
