@@ -316,6 +316,48 @@ def test_quantiles_of_students_t_are_those_of_its_density() -> None:
             assert 0.5 + area == pytest.approx(probability, abs=1e-7)
 
 
+class _Switches:
+    """Cures that can always be switched, and do nothing."""
+
+    def __init__(self) -> None:
+        self.undo: dict[str, None] = {}
+
+    def ask(self, _names: object) -> None:
+        """Nothing is asked."""
+
+    def switch(self, name: str, on: bool) -> bool:
+        """Switches it."""
+        if on:
+            self.undo[name] = None
+        else:
+            self.undo.pop(name, None)
+        return True
+
+
+def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) -> None:
+    module = hook("trial")
+    plan = {"cures": ["for another", "for it"], "later": ["for another"], "warm_s": 0.0}
+    asked = module.Plan(json.dumps({**plan, "block_s": 0.0}))
+    trial = module.TrialInProgram(asked, str(tmp_path), _Switches(), ())
+    site = trial.site("optimizer", "SGD")
+    run = RunInFolder(tmp_path)
+
+    def pairs(steps: int) -> tuple[int, int]:
+        for _ in range(steps):
+            trial.step(site, 0, 0)
+        run.reader.poll()
+        assert run.reader.steps is not None
+        return len(run.reader.steps.pairs("for it")), len(run.reader.steps.pairs("for another"))
+
+    first, later = pairs(60)
+    assert first > 10
+    assert not later
+    run.keep(["for another"], 15)
+    first, later = pairs(400)
+    assert first <= 16
+    assert later > 10
+
+
 def test_waits_for_a_programs_own_queue_are_timed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
