@@ -14,7 +14,6 @@ rest gives without each block vary by as much as they are uncertain, whatever th
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -328,16 +327,25 @@ class Separation:
                 self._sums.sums[block][:, are_so] += part.T @ samples.amounts[rows][:, are_so]
 
     def _largest(self, most: int, least_share: float) -> list[int]:
-        """The keys that are distinguished where there are so many: those with most time."""
+        """The keys that are distinguished where there are so many: those with most time, all parts
+        of one or none."""
+        columns_of: dict[int, list[int]] = {}
+        for key in self._columns:
+            if key >= 0:
+                columns_of.setdefault(key // _CODES, []).append(key)
         time_ns = self._sums.of_columns[_TIME]
         least_ns = least_share * time_ns[1:].sum()
-        by_time = sorted(self._columns, key=lambda key: -time_ns[self._columns[key]])
-        larger = [key for key in by_time if key >= 0 and time_ns[self._columns[key]] >= least_ns]
-        kept = larger[: most - 2]
-        whole = {key for key in kept if key % _CODES == 0}
-        parts = Counter(key // _CODES for key in kept if key % _CODES)
-        are_whole = [key for key in kept if key in whole or parts[key // _CODES] == _PARTS]
-        return [NOTHING_RAN, OTHERS, *are_whole]
+        times_ns = {
+            whole: sum(float(time_ns[self._columns[key]]) for key in keys)
+            for whole, keys in columns_of.items()
+        }
+        kept = [NOTHING_RAN, OTHERS]
+        for whole in sorted(columns_of, key=lambda whole: -times_ns[whole]):
+            keys = columns_of[whole]
+            is_whole = len(keys) == _PARTS or keys[0] % _CODES == 0
+            if is_whole and times_ns[whole] >= least_ns and len(kept) + len(keys) <= most:
+                kept += keys
+        return kept
 
     def _places(self, kept: list[int]) -> Int64s:
         """The columns of these keys."""
