@@ -360,7 +360,7 @@ class LaneWindow:
         return None
 
     def _is_sought(self, number: int) -> bool:
-        """Whether a name, or what is said of its kind (matmul), has what is sought in it."""
+        """Whether a name, or its kind (matmul), has what is sought in it."""
         category = self.lanes.categories[self.lanes.category_of[number]]
         return self.needle.lower() in f"{self.lanes.names[number]} {category}".lower()
 
