@@ -17,6 +17,7 @@ from gputui.model.events import (
     LineCalls,
     LineDefined,
     LineLaunches,
+    LineSamples,
     MachineSample,
     MemoryOperationDelta,
     ProcessSample,
@@ -377,6 +378,12 @@ def test_where_the_samples_of_a_loader_are_made_is_named(workers: int) -> None:
     where = f"{workers} workers" if workers else "the loop's own process: it has no workers"
     assert found.evidence == (f"Its samples are made in d.py:7 __getitem__, in {where}",)
     assert f"(num_workers, {workers} now)" in found.advice
+    # Of a loader that is seen starting its workers, they are kept first.
+    start = LineDefined(time_ns=0, process=1, line=4, path="/usr/lib/python3.12/multiprocessing/"
+                        "process.py", number=110, function="start")  # fmt: skip
+    seen = LineSamples(1, 0, 1, 3, 20, int(Leaf.INPUT), 4, 20)
+    [found] = concluded(line, start, replace(made, line_samples=(seen,))).findings
+    assert found.advice.startswith("persistent_workers=True: the loader's workers are started")
 
 
 def test_attention_is_likely_at_one_of_few_lines_of_layers_that_launch() -> None:

@@ -664,6 +664,10 @@ CACHE = (
 )
 
 
+KEEP_WORKERS = "persistent_workers=True: the loader's workers are started anew for each epoch"
+_STARTS = re.compile(r"\w+ \(multiprocessing/(process|popen\w*|context|util)\.py")
+
+
 def caches_nothing(analysis: Analysis) -> str | None:
     """What to try where PyTorch's caching allocator is off; None elsewhere."""
     kernels = sum(count for count, _ in analysis.kernel_sums.values())
@@ -708,9 +712,13 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         if whole_ns and allocating >= AMONG_LAUNCHES * leaves.get(leaf, 0) / whole_ns:
             return f"{KEEP_BLOCKS}; then {advice or CAUSES[leaf].advice}"
         return advice
-    if leaf is Leaf.INPUT and (made := called_lines(analysis.run, ("loader.samples",))):
-        workers = max(line.tensor_bytes for line in made)
-        return CAUSES[leaf].advice.replace("(num_workers)", f"(num_workers, {workers} now)")
+    if leaf is Leaf.INPUT:
+        made = called_lines(analysis.run, ("loader.samples",))
+        number = f", {max(line.tensor_bytes for line in made)} now" if made else ""
+        advice = CAUSES[leaf].advice.replace("(num_workers", f"(num_workers{number}")
+        starts = [line for line in analysis.lines(leaf)[:1] if _STARTS.match(line.inside)]
+        rest = advice.replace(", kept between epochs (persistent_workers=True)", "")
+        return f"{KEEP_WORKERS}; then {rest}" if starts else advice
     if leaf is Leaf.ELEMENTWISE_CHAIN:
         return CONTIGUOUS if strided_share(analysis) >= STRIDED else None
     if leaf in (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED) and (again := copied_again(analysis)):
