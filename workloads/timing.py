@@ -171,9 +171,18 @@ def _replayed(
     torch does not show them. None for passes that cannot be captured. The fastest: whatever else
     happens on the GPU or the host only makes one longer.
     """
-    # Twice: of a process's backward passes the first capture failed, and no other (on an H200).
-    graph = _captured(once, device, passes) or _captured(once, device, passes)
-    if graph is None:
+    synchronize(device)
+    try:
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+    except TypeError:  # before torch 2.8
+        graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(passes):
+                once()
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         return None
     replays_ms: list[float] = []
     # Of a graph as long as a training step a few say as much.
@@ -188,26 +197,6 @@ def _replayed(
         replays_ms.append(before.elapsed_time(after))
     # The first replay uploads the graph to the GPU.
     return min(replays_ms[1:]), _nodes_of(graph)
-
-
-def _captured(
-    once: Callable[[], object], device: torch.device, passes: int
-) -> torch.cuda.CUDAGraph | None:
-    """A graph of that many passes; None where they cannot be captured."""
-    synchronize(device)
-    try:
-        graph = torch.cuda.CUDAGraph(keep_graph=True)
-    except TypeError:  # before torch 2.8
-        graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            for _ in range(passes):
-                once()
-    except RuntimeError as error:
-        if is_out_of_memory(error):
-            raise
-        return None
-    return graph
 
 
 def _nodes_of(graph: torch.cuda.CUDAGraph) -> int | None:
