@@ -252,6 +252,15 @@ def main() -> None:
             thread = threading.Thread(target=launch_in_a_thread)
             thread.start()
             thread.join()
+    elif part == "xla":
+        each = kernel(216, b"fusion", 1, graph=0, node=0)
+        fake.fake_queue(each, len(each))
+        while b"ActivityFlushPeriod" not in fake.fake_calls():
+            time.sleep(0.01)
+        until = time.monotonic() + 0.35  # the flushing thread looks three times more
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        print("flushes", fake.fake_flushes())
     elif part == "time":
         # Until the flushing thread has switched off, and flushed in the dark some times more.
         while fake.fake_is_enabled(10):

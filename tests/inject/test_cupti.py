@@ -180,6 +180,16 @@ def test_whole_graphs_on_request(cupti, tmp_path):
     assert "ActivityEnable(51)" in run_cuda(cupti, tmp_path, GPUTUI_GRAPH_TRACE="graph").words
 
 
+def test_xla_is_asked_for_no_records_before_the_end(cupti, compile_program, tmp_path):
+    """Its graphs that copy died of it: CUPTI hands over what is full."""
+    plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
+    outcome = run_cuda(cupti, tmp_path, "xla", GPUTUI_TEST_DRIVER=str(plugin))
+    assert outcome.words[:2] == ["flushes", "0"]
+    assert "ActivityFlushPeriod(100)" in outcome.words
+    assert len(outcome.trace.of(RecordKind.KERNEL)) == 1, "at its end"
+    assert "ActivityFlushPeriod(100)" not in run_cuda(cupti, tmp_path / "other").words
+
+
 def test_graphs_are_followed_from_their_capture_to_their_end(cupti, tmp_path):
     trace = run_cuda(cupti, tmp_path, "graphs").trace
     parts = trace.of(RecordKind.GRAPH_PART)

@@ -6,12 +6,50 @@
 
 #include <stdlib.h>
 
-enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64 };
+enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64, LENT_BUFFERS = 256 };
 static struct {
     int count;
     uint64_t came;
     uint8_t *spare[SPARE_BUFFERS];
+    struct {
+        uint8_t *buffer;
+        uint64_t since_ns;
+    } lent[LENT_BUFFERS]; /* further ones are not noted */
+    uint64_t complete_ns;
 } buffers;
+
+/* Its records are of what was launched since it was lent: what its thread launched before has come. */
+static void note_lent(uint8_t *buffer, uint64_t since_ns)
+{
+    for (int at = 0; at < LENT_BUFFERS; at++)
+        if (buffers.lent[at].buffer == NULL) {
+            buffers.lent[at].buffer = buffer;
+            buffers.lent[at].since_ns = since_ns;
+            return;
+        }
+}
+
+/* Before when all that has ended has come, but what threads launched that have filled no buffer. */
+static uint64_t complete_ns(uint64_t now)
+{
+    if (buffers.complete_ns != 0)
+        return buffers.complete_ns;
+    for (int at = 0; at < LENT_BUFFERS; at++)
+        if (buffers.lent[at].buffer != NULL && buffers.lent[at].since_ns < now)
+            now = buffers.lent[at].since_ns;
+    return now;
+}
+
+static void note_returned(const uint8_t *buffer)
+{
+    for (int at = 0; at < LENT_BUFFERS; at++)
+        if (buffers.lent[at].buffer == buffer) {
+            if (buffers.lent[at].since_ns > buffers.complete_ns)
+                buffers.complete_ns = buffers.lent[at].since_ns;
+            buffers.lent[at].buffer = NULL;
+            return;
+        }
+}
 
 static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
 {
@@ -23,6 +61,10 @@ static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
     }
     if (found == NULL)
         found = malloc(BUFFER_BYTES);
+    if (found != NULL && lock(BUFFERS_LOCK)) {
+        note_lent(found, now_ns());
+        unlock(BUFFERS_LOCK);
+    }
     *buffer = found;
     *size = found != NULL ? BUFFER_BYTES : 0;
     *records = 0;
@@ -32,6 +74,7 @@ static void return_buffer(uint8_t *buffer)
 {
     if (lock(BUFFERS_LOCK)) {
         buffers.came++;
+        note_returned(buffer);
         if (buffers.count < SPARE_BUFFERS) {
             buffers.spare[buffers.count++] = buffer;
             buffer = NULL;

@@ -2,14 +2,17 @@
 
 #pragma once
 
+#include "cupti_buffers.inc.c"
 #include "cupti_functions.inc.c"
 #include "devices.inc.c"
 #include "ring_write.inc.c"
 #include "trace_sampling.inc.c"
 
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -19,24 +22,69 @@ static struct {
     int running, stop;
 } flusher; /* guarded by FLUSHER_LOCK */
 
+/* Whether XLA is here. There CUPTI 13.0 must not be asked for records before the end: on an H200 a JAX
+ * program whose CUDA graphs copy died of a failed launch in all of 23 runs with cuptiActivityFlushAll
+ * ten times a second, CUPTI alone too, and lived in all of 34 without, or without records of copies
+ * (docs/measurements.md). It hands over full buffers itself. */
+static int hands_over;
+
+static int see_xla(struct dl_phdr_info *info, size_t size, void *loaded)
+{
+    static const char *const its[] = {"xla_cuda", "xla_extension", "libtensorflow", NULL};
+    static unsigned long long loads; /* of which all libraries were looked at */
+    (void)size;
+    if (*(int *)loaded < 0) {
+        if (info->dlpi_adds == loads)
+            return 1;
+        loads = info->dlpi_adds;
+        *(int *)loaded = 0;
+    }
+    for (const char *const *name = its; *name != NULL && info->dlpi_name != NULL; name++)
+        if (strstr(info->dlpi_name, *name) != NULL)
+            return *(int *)loaded = 1;
+    return 0;
+}
+
+static void look_for_xla(void)
+{
+    int loaded = -1;
+    if (hands_over || subscriber == NULL)
+        return;
+    dl_iterate_phdr(see_xla, &loaded);
+    if (loaded <= 0)
+        return;
+    if (cupti_flush_period != NULL)
+        cupti_flush_period(FLUSH_PERIOD_NS / 1000000);
+    hands_over = 1;
+}
+
 static void flush(uint32_t how)
 {
-    uint64_t number;
-    Slot record = {.kind = KIND_FLUSH, .start = now_ns()};
+    static uint64_t written_ns;
+    uint64_t number, now = now_ns();
+    Slot record = {.kind = KIND_FLUSH, .start = now};
+    int waits = hands_over && how == 0 && subscriber != NULL;
     /* Between windows nothing comes, and nothing is asked for. */
-    if (subscriber != NULL && (!trace_sampling.budget || trace_sampling.tracing || how != 0))
+    if (subscriber != NULL && !waits &&
+        (!trace_sampling.budget || trace_sampling.tracing || how != 0))
         cupti.ActivityFlushAll(how);
+    if (waits && lock(BUFFERS_LOCK)) {
+        record.start = complete_ns(now);
+        unlock(BUFFERS_LOCK);
+    }
     if (trace_sampling.captures)
         follow_captured();
     if (trace_sampling.period != 0 && trace_sampling.range == 0 && !trace_sampling.budget)
-        set_tracing(record.start - trace_sampling.began_ns < trace_sampling.on ||
-                    is_traced(record.start));
+        set_tracing(now - trace_sampling.began_ns < trace_sampling.on || is_traced(now));
     lock(SAMPLING_LOCK);
-    account_tracing(record.start);
+    account_tracing(now);
     unlock(SAMPLING_LOCK);
     record.value = __atomic_load_n(&header->cupti_dropped, __ATOMIC_RELAXED);
-    if (is_armed() && reserve(1, &number))
+    /* The reader takes what came before the last record but one for complete. */
+    if ((!waits || record.start > written_ns) && is_armed() && reserve(1, &number)) {
         put(number, &record);
+        written_ns = now;
+    }
     __atomic_store_n(&header->heartbeat_ns, now_ns(), __ATOMIC_RELAXED);
 }
 
@@ -67,6 +115,7 @@ static void *flush_loop(void *unused)
         unlock(FLUSHER_LOCK);
         if (!devices_written && is_armed())
             devices_written = write_devices();
+        look_for_xla();
         flush(0);
         if (trace_sampling.budget)
             tend_windows(now_ns());

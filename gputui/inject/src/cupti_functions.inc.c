@@ -86,6 +86,9 @@ static const char *const cupti_graph_symbols[] = {
 };
 _Static_assert(sizeof cupti_graphs == sizeof cupti_graph_symbols, "one name for each function");
 
+/* Has CUPTI hand over full buffers so often, in ms, of its own accord. */
+static int (*cupti_flush_period)(uint32_t);
+
 static void set_cuda_state(uint32_t state, const char *format, ...)
 {
     char text[sizeof header->cuda_text] = {0};

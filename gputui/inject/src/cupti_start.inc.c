@@ -149,6 +149,7 @@ static int claim_cupti(const char *path, int *another_may_do)
             sizeof cupti_call_symbols / sizeof *cupti_call_symbols);
     look_up(library, (void **)&cupti_graphs, cupti_graph_symbols,
             sizeof cupti_graph_symbols / sizeof *cupti_graph_symbols);
+    *(void **)&cupti_flush_period = dlsym(library, "cuptiActivityFlushPeriod");
     return subscribe(another_may_do); /* refused, it stays loaded: it may have started threads */
 }
 

@@ -33,7 +33,8 @@ static void drain(void)
     uint64_t before = 0;
     for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < DRAIN_QUIET_TURNS; turn++) {
         struct timespec pause = {0, DRAIN_TURN_NS};
-        cupti.ActivityFlushAll(0);
+        if (!hands_over)
+            cupti.ActivityFlushAll(0);
         uint64_t came = __atomic_load_n(&buffers.came, __ATOMIC_RELAXED);
         quiet = came == before ? quiet + 1 : 0;
         before = came;

@@ -192,6 +192,10 @@ int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *co
 }
 static int flushes;
 int fake_flushes(void) { return flushes; }
+int cuptiActivityFlushPeriod(uint32_t milliseconds)
+{
+    return answer("ActivityFlushPeriod", milliseconds);
+}
 int cuptiActivityFlushAll(uint32_t how)
 {
     (void)how;
