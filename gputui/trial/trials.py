@@ -395,7 +395,11 @@ class Trials:
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
             # Compiling may take half of that, and what is left at the end is for nothing else.
             longer_s = each.candidate.cure.longer_s / (2.0 if self._round else 1.0)
-            needs_s = 1.1 * self._longest_s() + longer_s
+            run_s = self._longest_s()
+            if not each.on_runs and not each.has_pauses:
+                # One that is ended early says less, and more than none.
+                run_s = min(run_s, self._start_s + 2.0 * MEASURED_S)
+            needs_s = 1.1 * run_s + longer_s
             if not times[""] or left_s < needs_s:
                 each.why = self._no_trials or NO_TIME
                 continue
