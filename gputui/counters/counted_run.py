@@ -535,8 +535,11 @@ _BY_TIME = {"sm_cycles", "sm_active_percent", "occupancy_percent"}
 # Share of the time from which operations of a length, after the same one, are a kind.
 _WORTH_A_KIND = 0.005
 
-# Share of a key's time whose rates must be known.
-_LEAST_TOLD = 0.9
+# Share of a key's time whose rates must be known: the rest may be a length that was hardly sampled.
+_LEAST_TOLD = 0.5
+
+# How far the rest's rates may be from those, as a share: a class of lengths.
+_UNLIKE_TOLD = 0.25
 
 
 def _over_kinds(rates: Rates, key_of_kind: Sequence[int]) -> Rates:
@@ -550,16 +553,20 @@ def _over_kinds(rates: Rates, key_of_kind: Sequence[int]) -> Rates:
         of_key = keys == key
         time_ns = rates.time_ns[of_key]
         told_ns = time_ns @ is_finite[of_key]
-        is_told = (told_ns > 0) & (told_ns >= _LEAST_TOLD * time_ns.sum())
+        told_share = told_ns / max(1.0, float(time_ns.sum()))
         share = np.maximum(told_ns, 1.0)
+        mean_rates = time_ns @ (rates.rates[of_key] * is_finite[of_key]) / share
+        unlike = (1 - told_share) * _UNLIKE_TOLD * np.abs(mean_rates)
         merged.append(
             (
                 key,
                 time_ns.sum(),
                 rates.alone_ns[of_key].sum(),
                 time_ns.sum() / max(1e-9, (time_ns / np.maximum(1.0, rates.mean_ns[of_key])).sum()),
-                time_ns @ (rates.rates[of_key] * is_finite[of_key]) / share,
-                np.where(is_told, time_ns @ errors[of_key] / share, np.inf),
+                mean_rates,
+                np.where(
+                    told_share >= _LEAST_TOLD, time_ns @ errors[of_key] / share + unlike, np.inf
+                ),
             )
         )
     return Rates(*(np.array(column) for column in zip(*merged, strict=True)))

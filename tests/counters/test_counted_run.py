@@ -195,3 +195,21 @@ def test_a_kernel_that_does_other_things_after_another_one_takes_nothing_from_it
     assert rates[1] == pytest.approx(4e7 / 40_000, rel=0.01)
     assert rates[2] == pytest.approx(9e7 / 40_000, rel=0.01)
     assert rates[3] == pytest.approx((5.2e7 + 1.5e7) / 2 / 15_000, rel=0.01)
+
+
+def test_a_length_that_was_hardly_sampled_widens_the_interval_of_its_kernel():
+    """And does not take its figures: kernels that were slower for a moment had none."""
+    took = np.concatenate((np.full(250, 500_000.0), np.full(80, 700_000.0)))
+    starts = np.cumsum(took + 5_000) - took
+    ran = Operations(starts.astype(int), (starts + took).astype(int), np.arange(len(took)))
+    samples = counted_amounts(ran, 2e8 / took, 200_000, 0.01)
+    samples = samples._replace(amounts=samples.amounts[:, :1])
+    sums = KernelSums(("memory_read_bytes",), {})
+    unknown = np.zeros(len(samples.starts_ns), np.bool_)
+    kernels = np.ones(len(took), np.int64) << 32
+    slow = samples.starts_ns >= starts[250]
+    unknown[slow] = np.arange(np.count_nonzero(slow)) >= 120
+    sums.add(samples, unknown, ran._replace(keys=kernels), kernels * 0)
+    [row] = sums.rows()[0]
+    assert row.rates[0] == pytest.approx(400, rel=0.05)
+    assert row.errors[0] > 0.05 * 400
