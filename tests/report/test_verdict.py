@@ -220,7 +220,7 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     ends = f"{duration(step_ns / gain.high)} to {duration(step_ns / gain.low)}"
     text = f"{gain.low:.1f} to {gain.high:.1f}× faster ({duration(step_ns)} a step → {ends})"
     # All that idles goes: no more of the bar does.
-    condition = "4.0× if all idle time does, more with less GPU work"
+    condition = "4.0× if all idle time does, more if kernels go, too"
     assert found.gain_text == f"{text}: {condition}."
     # What a synchronization keeps from the GPU is idle time, and no kernels.
     [found] = verdict_on({Leaf.SYNC: 0.5, Leaf.MATMUL: 0.5}).findings
@@ -656,7 +656,7 @@ def test_where_no_line_is_frequent_the_function_is_named() -> None:
     seen = [(None, line, 5) for line in range(1, 5)]
     answer = verdict(analysed(at_lines(shares, *seen)))
     assert answer is not None
-    says = "In 100 % of 20 samples the program was in f (t.py)"
+    says = "In 100 % of 20 samples the program was in f (t.py), at no one line"
     assert answer.findings[0].evidence == (says,)
     assert (
         verdict(analysed(at_lines(shares, *seen, function="<module>"))).findings[0].evidence == ()

@@ -737,4 +737,29 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return SEND_LESS if others_ns < HIDES * sum(leaves.values()) else None
     if leaf is Leaf.WAIT:
         return wait_advice(analysis, leaves)
-    return host_advice(analysis) if leaf is Leaf.HOST else None
+    if leaf is Leaf.SYNC and (each := _reads_a_step(analysis)) >= MANY_READS:
+        return AT_ONCE.format(number=each)
+    if leaf is not Leaf.HOST:
+        return None
+    advice = host_advice(analysis)
+    is_default = advice == CAUSES[leaf].advice
+    return WITHOUT_LOADER if is_default and made_by in ("jax", "cupy") else advice
+
+
+def _reads_a_step(analysis: Analysis) -> float:
+    """Values a step that the line reads one by one which does so most often."""
+    lines = called_lines(analysis.run, ("item", "float", "int", "bool"))
+    steps = analysis.all_steps
+    return max((line.calls / steps for line in lines), default=0.0) if steps else 0.0
+
+
+MANY_READS = 10
+"""Values a step from which one copy of all of them leads the advice."""
+AT_ONCE = (
+    "one copy for all {number:.0f} values: .tolist() of the whole tensor once, in place of .item() "
+    "for each; numbers that only Python uses (random ones, bounds), make on the CPU"
+)
+WITHOUT_LOADER = (
+    "do it on the GPU, in the compiled step; or for the next step on another thread, while the GPU "
+    "works on this one"
+)

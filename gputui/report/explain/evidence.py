@@ -212,7 +212,9 @@ def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
     where too little was seen, or it was all over the program."""
     likeliest = analysis.lines(leaf)
     if leaf is Leaf.LAUNCH:  # what a line calls is read where the GPU idles
-        inside = {line.where: line.inside for line in analysis.lines()}
+        inside = {
+            line.where: line.inside for line in analysis.lines() if "compil" not in line.inside
+        }
         likeliest = [line._replace(inside=inside.get(line.where, "")) for line in likeliest]
     lines = [line for line in likeliest[:2] if line.seen >= NAMED * line.samples]
     if not lines:
@@ -236,7 +238,7 @@ def _in_function(lines: list[LikeliestLine]) -> str | None:
     if function == "<module>" or seen < MOSTLY * samples:
         return None
     share = f"{100 * seen / samples:.0f} %"
-    return f"In {share} of {samples} samples the program was in {function} ({file})"
+    return f"In {share} of {samples} samples the program was in {function} ({file}), at no one line"
 
 
 def _line_in_words(line: LikeliestLine) -> str:

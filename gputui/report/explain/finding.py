@@ -161,7 +161,7 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         if is_idle and self.alone <= FAR_BEYOND * high:
             told.append(f"{_times(self.alone)} if all idle time does")
         if beyond:
-            told.append("more with less GPU work" if is_idle else "more with what is around it")
+            told.append("more if kernels go, too" if is_idle else "more with what is around it")
         return f": {', '.join(told)}" if told else ""
 
 

@@ -84,7 +84,7 @@ def verdict_rows(
     elif found.tree is not None and found.tree.has_steps and found.word in WITHOUT_A_CAUSE:
         idle = found.tree.share(found.tree.idle_ns)
         most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
-        rows += paragraph(" Gain  ", f"{most}; else only with less work for the GPU: 5.", width)
+        rows += paragraph(" Gain  ", f"{most}; more only with less GPU work (5 lists it).", width)
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
