@@ -231,9 +231,11 @@ class Redirected(Cure):
         @functools.wraps(function, assigned=names)
         def called(*args: Any, **kwargs: Any) -> Any:
             other = self.instead(function, args, kwargs)
-            if other is not None and self._is_on:
+            if other is None:
+                return function(*args, **kwargs)
+            if self._is_on:
                 return other()
-            self._calls += other is not None
+            self._calls += 1
             return function(*args, **kwargs)
 
         return called
