@@ -8,6 +8,7 @@ changed, so none can be stale.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -24,6 +25,9 @@ from gputui.report.explain.ranks import Lateness, lateness_of, rank_times
 from gputui.report.explain.time_tree import TimeTree, device_trees, tree_of
 from gputui.report.statistics import kernel_sums
 from gputui.state import Readings, Run, Session
+
+OF_ONE_LOOP = 0.9
+"""Part of all steps from which they are those of one loop: others turn for warm-up."""
 
 
 class MachineAnalysis:
@@ -106,6 +110,17 @@ class Analysis(MachineAnalysis):
         program marks, if the recognized steps are something else."""
         marked = sum(tree.steps for tree in self.device_trees.values() if tree.marked_by)
         return marked or all_steps(self.run)
+
+    @cached_property
+    def steps_of_one_loop(self) -> int:
+        """All steps, if nearly all are turns of the same loop on each device; else 0. What is
+        counted for the whole run is so much a step only then: a learner that fills its memory in a
+        loop of its own first was said to read 273 values in each step, which reads 1,024."""
+        loops: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+        for sums in self.run.loops.values():
+            loops[sums.process, sums.device][sums.loop] += sums.steps
+        of_one = sum(max(counts.values()) for counts in loops.values())
+        return self.all_steps if of_one >= OF_ONE_LOOP * all_steps(self.run) else 0
 
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
         """The program's lines that samples saw, the most frequent first (see `line_shares`); with
