@@ -172,7 +172,7 @@ def test_nothing_typed_ends_a_run_without_its_question(tmp_path: Path) -> None:
         until(lambda: note.read_text().count(".") > before)
 
     try:
-        until(lambda: b"help" in seen and started.exists() and note.exists())
+        until(lambda: b"running" in seen and started.exists() and note.exists())
         opens(b"e", b"Export the run")
         closes(b"\x1b")
         opens(b"q", b"end it and quit")

@@ -121,7 +121,9 @@ def test_stdout_carries_the_document_alone_and_the_pipe_the_same(plugins: Path) 
     assert finished.reports[-1] == {"type": "result", "result": finished.result()}
     (table,) = finished.reported("table")
     assert table == {"type": "table", **finished.document()["tables"][0]}
-    assert [p["done"] for p in finished.reported("progress")] == [0, 5]
+    # Others come where the machine is slow: they are limited by time.
+    first, *_, last = [p["done"] for p in finished.reported("progress")]
+    assert (first, last) == (0, 5)
 
 
 @pytest.mark.parametrize(

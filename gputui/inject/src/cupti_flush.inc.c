@@ -50,7 +50,10 @@ static void look_for_xla(void)
     int loaded = -1;
     if (hands_over || subscriber == NULL)
         return;
+    if (!lock(LOADER_LOCK))
+        return;
     dl_iterate_phdr(see_xla, &loaded);
+    unlock(LOADER_LOCK);
     if (loaded <= 0)
         return;
     if (cupti_flush_period != NULL)

@@ -16,7 +16,7 @@
 
 enum {
     STRINGS_LOCK, SAMPLING_LOCK, DECODE_LOCK, BUFFERS_LOCK, FLUSHER_LOCK, INSTANCES_LOCK,
-    PYTHON_LOCK, LOCKS
+    PYTHON_LOCK, LOADER_LOCK, LOCKS
 };
 static pthread_mutex_t locks[LOCKS];
 
@@ -69,4 +69,26 @@ static inline void unlock(int which)
 {
     pthread_mutex_unlock(&locks[which]);
     release_signals();
+}
+
+/* A process is not forked while a thread of ours has the loader's lock in dl_iterate_phdr: the child
+ * would find it taken for ever (glibc makes others anew, not that one), and hang in its next dlopen,
+ * as 209 of 300 did beside a thread that did nothing else. */
+static STATIC_THREAD int holds_loader;
+
+static void before_fork(void) { holds_loader = lock(LOADER_LOCK); }
+
+static void after_fork(void)
+{
+    if (holds_loader)
+        unlock(LOADER_LOCK);
+    holds_loader = 0;
+}
+
+static void after_fork_in_child(void)
+{
+    make_locks();
+    if (holds_loader)
+        release_signals();
+    holds_loader = 0;
 }

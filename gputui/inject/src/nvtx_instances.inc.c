@@ -264,17 +264,23 @@ static int search_instances(int again)
     static unsigned long long seen;
     unsigned long long additions = 0;
     Search search = {0};
+    if (!lock(LOADER_LOCK))
+        return 0;
     dl_iterate_phdr(count_additions, &additions);
+    unlock(LOADER_LOCK);
     if (additions == seen && !again)
         return 1;
     search.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (search.pagemap < 0)
         return 0;
-    if (lock(INSTANCES_LOCK)) {
-        held_instances = 0;
-        dl_iterate_phdr(search_library, &search);
-        seen = search.unfinished ? 0 : additions;
-        unlock(INSTANCES_LOCK);
+    if (lock(LOADER_LOCK)) {
+        if (lock(INSTANCES_LOCK)) {
+            held_instances = 0;
+            dl_iterate_phdr(search_library, &search);
+            seen = search.unfinished ? 0 : additions;
+            unlock(INSTANCES_LOCK);
+        }
+        unlock(LOADER_LOCK);
     }
     close(search.pagemap);
     return 1;

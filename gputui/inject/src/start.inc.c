@@ -36,7 +36,7 @@ static void write_exit(void)
 static void forked(void)
 {
     disarm();
-    make_locks();
+    after_fork_in_child();
     __atomic_store_n(&fork_counted, 0, __ATOMIC_RELAXED);
     if (sleeps) {
         __atomic_store_n(&word_is_lost, 1, __ATOMIC_RELAXED);
@@ -56,7 +56,7 @@ static int create_flags(void)
     /* Kernels before 4.14 lack it; the handler below still sees every ordinary fork. */
     (void)madvise(flags, (size_t)page, MADV_WIPEONFORK);
     armed = flags;
-    return pthread_atfork(NULL, NULL, forked) == 0;
+    return pthread_atfork(before_fork, after_fork, forked) == 0;
 }
 
 static void stop_cuda(void);
