@@ -41,7 +41,7 @@ class GpuTime:
     """Remembers up to which time each range has been covered."""
 
     def __init__(self) -> None:
-        self._ranges = Unions()
+        self._ranges = Unions(fills_gaps=True)
         self._secondary: list[SecondaryOperations] = []
 
     def add_secondary(self, nodes: Int64s, starts_ns: Int64s, ends_ns: Int64s) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute import Unions
+from gputui.attribute import MOST_GAPS, Unions
 
 Interval = tuple[int, int, int]
 """Key, start, end."""
@@ -84,3 +84,33 @@ def test_hours_apart_are_told_to_the_nanosecond() -> None:
     assert add(unions, [(0, 0, 1), (0, hours, hours + 5)]) == {
         0: (6, 6, 2, 0, hours + 5), -1: (1, hours - 1),
     }  # fmt: skip
+
+
+def covered_moments(batches: list[list[Interval]], key: int) -> set[int]:
+    return {
+        moment for batch in batches for own, start, end in batch if own == key
+        for moment in range(start, end)
+    }  # fmt: skip
+
+
+@given(st.lists(intervals(), min_size=1, max_size=6))
+def test_with_gaps_kept_any_order_of_arrival_covers_what_the_intervals_do(
+    batches: list[list[Interval]],
+) -> None:
+    unions = Unions(fills_gaps=True)
+    busy_ns: dict[int, int] = {}
+    for batch in batches:
+        for key, figures in add(unions, batch).items():
+            if key >= 0:
+                busy_ns[key] = busy_ns.get(key, 0) + figures[0]
+    assert busy_ns == {key: len(covered_moments(batches, key)) for key in busy_ns}
+
+
+def test_of_too_many_gaps_the_oldest_are_not_filled() -> None:
+    unions = Unions(fills_gaps=True)
+    add(unions, [(0, 10 * at, 10 * at + 5) for at in range(MOST_GAPS + 2)])
+    add(unions, [(0, 10 * at, 10 * at + 5) for at in range(MOST_GAPS + 2, 2 * MOST_GAPS + 9)])
+    assert add(unions, [(0, 15, 20)])[0][0] == 0
+    late = 20 * MOST_GAPS
+    assert add(unions, [(0, late + 5, late + 7), (0, late + 6, late + 25)])[0][0] == 10
+    assert add(unions, [(0, late + 5, late + 9)])[0][0] == 0
