@@ -229,6 +229,8 @@ SEVERAL = (
     "processes whose steps are not alike share the GPU: its energy is for neither's step alone"
 )
 
+OF_ROWS = "these are steps of rows of different work, between which energy is spent, too"
+
 
 def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
     if rows:
@@ -236,7 +238,7 @@ def _why_none(run: Run, rows: Sequence[object]) -> Mapping[str, str]:
         tree = time_tree(run)
         gpus = {row.gpu for row in rows if isinstance(row, RunEnergy) and row.step_joules is None}
         if tree is not None and any(gpu in gpus for _, gpu in tree.steps_by_place):
-            missing["step_joules"] = SEVERAL
+            missing["step_joules"] = OF_ROWS if tree.benchmark_rows else SEVERAL
         return missing
     return {ROWS: "no GPU's power or energy was read while the run went on"}
 

@@ -199,7 +199,9 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
     title = f"Step time  median {duration(lengths.median)}, p99 {duration(lengths.percentile(99))}"
     each = f"{count(tree.steps)} steps" + (f" of {tree.devices} GPUs" if tree.devices > 1 else "")
     slow = f"{count(tree.slow_steps)} slow of {each}" if tree.slow_steps else f"none slow of {each}"
-    if len(title) + len(slow) + 8 > width:
+    if tree.benchmark_rows:  # rows of different work are not slow beside one another
+        slow = f"{each} of {tree.benchmark_rows} rows"
+    elif len(title) + len(slow) + 8 > width:
         slow = f"{count(tree.slow_steps)} slow" if tree.slow_steps else "none slow"
     if not lengths.values:  # of some steps only the mean is known
         title = f"Step time  mean {duration(lengths.average)}"
