@@ -575,18 +575,28 @@ def test_the_line_that_reads_values_is_named_with_how_often() -> None:
     )
 
 
-def test_calls_are_so_many_a_step_only_where_all_steps_are_of_one_loop() -> None:
-    """A learner's loop of as many steps before, which reads nothing, halved them."""
+@pytest.mark.parametrize(
+    ("before", "operations", "said"),
+    [
+        (STEPS, 10, f"{12 * STEPS:,} ×"),
+        (STEPS // 20, 10, "11.4 × a step"),
+        (STEPS, 300, "6.0 × a step"),
+    ],
+)
+def test_calls_are_so_many_a_step_only_where_nearly_all_steps_are_of_one_kind(
+    before: int, operations: int, said: str
+) -> None:
+    """A learner's loop of as many small steps before, which read nothing, halved them."""
     seen = CaptureDelta(
         time_ns=1, process=1,
         line_calls=(LineCalls(9, "item", 12 * STEPS, 48 * STEPS, "1:float32:gpu"),),
     )  # fmt: skip
     waits = calls(cudaStreamSynchronize=(13 * STEPS, 1000))
     steps = delta({Leaf.SYNC: 0.6, Leaf.MATMUL: 0.4})
-    for before, said in ((STEPS, f"{12 * STEPS:,} ×"), (STEPS // 20, "11.4 × a step")):
-        filled = delta({Leaf.MATMUL: 1.0}, loop=1, count=before, length=0.1)
-        [first, *_] = concluded(steps, filled, *LINES, seen, waits).findings
-        assert first.evidence == (f".item() at train.py:9 train: {said}, 1 float32, 4 B each",)
+    filled = delta({Leaf.MATMUL: 1.0}, loop=1, count=before, length=0.1)
+    filled = replace(filled, loops=(replace(filled.loops[0], operations=operations * before),))
+    [first, *_] = concluded(steps, filled, *LINES, seen, waits).findings
+    assert first.evidence == (f".item() at train.py:9 train: {said}, 1 float32, 4 B each",)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ changed, so none can be stale.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -26,8 +26,9 @@ from gputui.report.explain.time_tree import TimeTree, device_trees, tree_of
 from gputui.report.statistics import kernel_sums
 from gputui.state import Readings, Run, Session
 
-OF_ONE_LOOP = 0.9
-"""Part of all steps from which they are those of one loop: others turn for warm-up."""
+OF_ONE_KIND, ALIKE = 0.9, 2.0
+"""Part of all steps from which they are of one kind: loops whose steps differ by no more than this
+factor in their operations, as those for warm-up."""
 
 
 class MachineAnalysis:
@@ -112,15 +113,22 @@ class Analysis(MachineAnalysis):
         return marked or all_steps(self.run)
 
     @cached_property
-    def steps_of_one_loop(self) -> int:
-        """All steps, if nearly all are turns of the same loop on each device; else 0. What is
-        counted for the whole run is so much a step only then: a learner that fills its memory in a
-        loop of its own first was said to read 273 values in each step, which reads 1,024."""
-        loops: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    def steps_of_one_kind(self) -> int:
+        """All steps, if nearly all have about as many operations as the longest loop's; else 0.
+        What is counted for the whole run is so much a step only then: a learner that fills its
+        memory in a loop of its own first was said to read 273 values in each step, which reads
+        1,024."""
+        loops: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
         for sums in self.run.loops.values():
-            loops[sums.process, sums.device][sums.loop] += sums.steps
-        of_one = sum(max(counts.values()) for counts in loops.values())
-        return self.all_steps if of_one >= OF_ONE_LOOP * all_steps(self.run) else 0
+            counts = loops[sums.process, sums.device, sums.loop]
+            counts[0] += sums.steps
+            counts[1] += sums.operations
+        sizes = {loop: operations / steps for loop, (steps, operations) in loops.items() if steps}
+        usual = sizes[max(sizes, key=lambda loop: loops[loop][0])] if sizes else 0.0
+        alike = sum(
+            loops[loop][0] for loop in sizes if usual <= ALIKE * sizes[loop] <= ALIKE**2 * usual
+        )
+        return self.all_steps if alike >= OF_ONE_KIND * all_steps(self.run) else 0
 
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
         """The program's lines that samples saw, the most frequent first (see `line_shares`); with

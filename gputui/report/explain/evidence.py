@@ -160,7 +160,7 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
         return ()
     steps = analysis.all_steps
     return tuple(
-        line.in_words(analysis.steps_of_one_loop)
+        line.in_words(analysis.steps_of_one_kind)
         for line in lines[:MOST_CALLS]
         if 2 * line.calls >= min(steps, LEAST_SEEN)
     )
