@@ -737,8 +737,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return SEND_LESS if others_ns < HIDES * sum(leaves.values()) else None
     if leaf is Leaf.WAIT:
         return wait_advice(analysis, leaves)
-    if leaf is Leaf.SYNC and (each := _reads_a_step(analysis)) >= MANY_READS:
-        return AT_ONCE.format(number=each)
+    if leaf is Leaf.SYNC and _reads_a_step(analysis) >= MANY_READS:
+        return AT_ONCE
     if leaf is not Leaf.HOST:
         return None
     advice = host_advice(analysis)
@@ -756,8 +756,8 @@ def _reads_a_step(analysis: Analysis) -> float:
 MANY_READS = 10
 """Values a step from which one copy of all of them leads the advice."""
 AT_ONCE = (
-    "one copy for all {number:.0f} values: .tolist() of the whole tensor once, in place of .item() "
-    "for each; numbers that only Python uses (random ones, bounds), make on the CPU"
+    "one copy for all values: .tolist() of the whole tensor once, in place of .item() for each; "
+    "numbers that only Python uses (random ones, bounds), make on the CPU"
 )
 WITHOUT_LOADER = (
     "do it on the GPU, in the compiled step; or for the next step on another thread, while the GPU "
