@@ -75,7 +75,10 @@ class Shown:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Until a thread has brought something about."""
-        await wait_until(self.pilot, condition)
+        try:
+            await wait_until(self.pilot, condition)
+        except TimeoutError:
+            raise AssertionError(f"never came, on this screen:\n{self.text}") from None
         await self.settle()
 
     @property
