@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 # Of a program's errors: a traceback ends in what went wrong.
 _LAST_LINES = 5
 
+HEARD_S = 1.0
+"""A signal is heard after that at most."""
+
 # Longer than anything takes that ends by itself.
 _CLOSING_S = ENDING_S + 5.0
 
@@ -144,7 +147,10 @@ class UnattendedRecorder:
                 self._time_is_up = True
                 return
             hint_s = self._hint()
-            self._wake.wait(hint_s if left_s is None else min(left_s, hint_s or left_s))
+            waits_s = hint_s if left_s is None else min(left_s, hint_s or left_s)
+            # Python misses a signal that comes just before the thread sleeps: it ended a recording
+            # whose reader had stopped only with the next one.
+            self._wake.wait(HEARD_S if waits_s is None else min(waits_s, HEARD_S))
             self._look()
             while handled < len(self._signals):
                 handled += 1
