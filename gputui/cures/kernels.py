@@ -434,7 +434,7 @@ class CausalMask(Redirected):
     fused kernels read no mask then, and leave half of the work out."""
 
     name = "causal_mask"
-    title = "attention is told that it is causal instead of being given the mask"
+    title = "attention takes is_causal=True in place of a triangular mask"
     answers = (ANY,)
     result = ROUNDING
     change = "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"

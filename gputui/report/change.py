@@ -353,7 +353,7 @@ class RunFigures(msgspec.Struct, frozen=True):
     cause: str = ""
     """The verdict's word, or the largest leaf, with its share."""
     token_joules: float | None = None
-    """Of all its GPUs."""
+    """Energy of a token, of all GPUs of the run together."""
 
 
 def facts_of(subject: Subject) -> RunFigures:

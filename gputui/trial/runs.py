@@ -81,7 +81,7 @@ class Pair(NamedTuple):
 
     @property
     def without_settling(self) -> Pair:
-        """Its blocks alone."""
+        """The pair as if nothing had settled after its switches: kernels are loaded then."""
         alone = (msgspec.structs.replace(each, settled_ns=0, settled_steps=0) for each in self)
         return Pair(*alone)
 

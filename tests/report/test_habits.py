@@ -201,19 +201,26 @@ def test_graphs_that_each_step_captures_are_found() -> None:
         assert finding_of(analysis_of(steps, each), "graphs_captured_anew") is None
 
 
+def with_part_of_line(
+    steps: CaptureDelta, function: str, whole: str, part: str, amount: int
+) -> Verdict:
+    """What is concluded where the hook counted so much of 1,000 at a line of the function."""
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function=function)
+    calls = (LineCalls(3, whole, 1, 1000, ""), LineCalls(3, part, 1, amount, ""))
+    return concluded(line, replace(steps, line_calls=calls))
+
+
 @pytest.mark.parametrize("padding", [700, 300])
 def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
     padding: int,
 ) -> None:
-    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="train")
-    steps = replace(
+    outcome = with_part_of_line(
         delta({Leaf.MATMUL: 0.97, Leaf.DEPENDENCY: 0.03}),
-        line_calls=(
-            LineCalls(3, "tokens.all", 1, 1000, ""),
-            LineCalls(3, "tokens.padding", 1, padding, ""),
-        ),
+        "train",
+        "tokens.all",
+        "tokens.padding",
+        padding,
     )
-    outcome = concluded(line, steps)
     if padding < 500:
         assert outcome.word == "HEALTHY"
         return
@@ -225,15 +232,13 @@ def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
 
 @pytest.mark.parametrize("shared", [900, 300])
 def test_a_beginning_that_all_texts_share_is_found_with_the_line_of_the_model(shared: int) -> None:
-    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="score")
-    steps = replace(
+    outcome = with_part_of_line(
         delta({Leaf.MATMUL: 0.9, Leaf.OTHER: 0.07, Leaf.DEPENDENCY: 0.03}),
-        line_calls=(
-            LineCalls(3, "beginning.all", 1, 1000, ""),
-            LineCalls(3, "beginning.shared", 1, shared, ""),
-        ),
+        "score",
+        "beginning.all",
+        "beginning.shared",
+        shared,
     )
-    outcome = concluded(line, steps)
     if shared < 500:
         assert outcome.word == "HEALTHY"
         return

@@ -14,6 +14,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -358,10 +359,9 @@ def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) ->
     assert later > 10
 
 
-def test_waits_for_a_programs_own_queue_are_timed_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", None)
+def begun_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """A trial in this process that has seen ten steps, and where its steps are from; what it puts
+    in the place of `Condition.wait` is taken back after the test."""
     monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
     module = hook("trial")
     plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
@@ -369,6 +369,14 @@ def test_waits_for_a_programs_own_queue_are_timed_too(
     site = trial.site("optimizer", "SGD")
     for _ in range(10):
         trial.step(site, 0, 0)
+    return trial, site
+
+
+def test_waits_for_a_programs_own_queue_are_timed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", None)
+    trial, site = begun_trial(tmp_path, monkeypatch)
     for _ in range(2):
         with pytest.raises(queue.Empty):
             queue.Queue[int]().get(timeout=0.01)
@@ -396,13 +404,7 @@ def test_waits_for_a_loaders_workers_are_timed_whoever_makes_its_batches(
 
     loaders = types.SimpleNamespace(_MultiProcessingDataLoaderIter=OfWorkers)
     monkeypatch.setitem(sys.modules, "torch.utils.data.dataloader", loaders)
-    monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
-    module = hook("trial")
-    plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
-    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
-    site = trial.site("optimizer", "SGD")
-    for _ in range(10):
-        trial.step(site, 0, 0)
+    trial, site = begun_trial(tmp_path, monkeypatch)
     monkeypatch.setattr(Iterator, "__next__", lambda _: "repeated")
     batches = [next(OfWorkers()) for _ in range(3)]
     trial.step(site, 0, 0)

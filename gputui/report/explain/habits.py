@@ -537,18 +537,10 @@ KEEP = (
 
 def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
     """Layers that are given the very tensors again, unchanged, that they were given before."""
-    tree, run = analysis.tree, analysis.run
-    lines = called_lines(run, ("layers.repeated",))
-    whole = {line.where: line.tensor_bytes for line in called_lines(run, ("layers.all",))}
-    if tree is None or not lines or not whole.get(lines[0].where):
+    again = _computed_again(analysis, "layers.repeated", "layers.all", COMPUTED_AGAIN)
+    if again is None:
         return
-    part = min(1.0, lines[0].tensor_bytes / whole[lines[0].where])
-    products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
-    if part < COMPUTED_AGAIN or part * products < COMPUTED_AGAIN / 2:
-        return
-    place = lines[0].where
-    # What lies around the products goes with them, as far as it is of these layers.
-    least, most = 0.7 * part * products, part * tree.kernels_share
+    place, part, least, most = again
     yield Finding(
         cause="repeated_layers",
         view="kernels",
@@ -572,6 +564,26 @@ def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
 _OF_LAYERS = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED)
 
 
+def _computed_again(
+    analysis: Analysis, repeated: str, whole: str, threshold: float
+) -> tuple[str, float, float, float] | None:
+    """Where the hook saw most that need not be computed, by its counts of that and of the whole;
+    which part it is, and which part of the time goes with it, at least and at most. None under the
+    threshold, or where products take little."""
+    tree, run = analysis.tree, analysis.run
+    lines = called_lines(run, (repeated,))
+    sizes = {line.where: line.tensor_bytes for line in called_lines(run, (whole,))}
+    if tree is None or not lines or not sizes.get(lines[0].where):
+        return None
+    place = lines[0].where
+    part = min(1.0, lines[0].tensor_bytes / sizes[place])
+    products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
+    if part < threshold or part * products < COMPUTED_AGAIN / 2:
+        return None
+    # What lies around the products goes with them, as far as it is of these layers.
+    return place, part, 0.7 * part * products, part * tree.kernels_share
+
+
 # A beginning that all texts share.
 
 SHARED = 0.5
@@ -586,18 +598,11 @@ ONCE = (
 
 def shared_beginning(analysis: Analysis) -> Iterator[Finding]:
     """Texts that begin alike, in a batch and from batch to batch, and are computed whole."""
-    tree, run = analysis.tree, analysis.run
-    lines = called_lines(run, ("beginning.shared",))
-    whole = {line.where: line.tensor_bytes for line in called_lines(run, ("beginning.all",))}
-    if tree is None or not lines or not whole.get(lines[0].where):
-        return
-    place = lines[0].where
-    part = min(1.0, lines[0].tensor_bytes / whole[place])
-    products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
-    if part < SHARED or part * products < COMPUTED_AGAIN / 2:
-        return
     # The rest of a text still attends to all of it, and launches as many kernels.
-    least, most = 0.7 * part * products, part * tree.kernels_share
+    again = _computed_again(analysis, "beginning.shared", "beginning.all", SHARED)
+    if again is None:
+        return
+    place, part, least, most = again
     yield Finding(
         cause="shared_beginning",
         view="kernels",
