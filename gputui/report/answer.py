@@ -298,22 +298,18 @@ def _title(run: Run) -> str:
     return f"{run.started.name} · run {run.started.run} · {took}{why}"
 
 
-PAUSES_SAY = 1.02
-"""How much longer than a steady step one is with the loop's pauses from which that is said."""
+LOOP_SAYS = 0.01
+"""How far, in parts, the mean turn of the loop is from a steady step where it is said first: a
+program that times its loop itself prints it."""
 
 
-def other_means(tree: TimeTree) -> list[str]:
-    """What a step takes with the pauses of the loop, and of all steps, warm-up too, where that is
-    another time: a program that times its loop itself prints one of them."""
-    figures: list[str] = []
-    with_pauses_ns = tree.step_with_pauses_ns
-    if with_pauses_ns > PAUSES_SAY * tree.step_mean_ns:
-        figures.append(f"{units.duration(with_pauses_ns)} with pauses")
-    said = (tree.step_mean_ns, with_pauses_ns)
-    if tree.turns and all(abs(tree.turn_mean_ns / ns - 1) > PAUSES_SAY - 1 for ns in said):
-        count = round(tree.of_program(tree.turns))
-        figures.append(f"{units.duration(tree.turn_mean_ns)} over all {count:,}, warm-up too")
-    return figures
+def loop_mean(tree: TimeTree) -> str:
+    """What a turn of the loop takes, with pauses and what comes before it is steady, where that is
+    another time than a steady step's."""
+    if not tree.turns or abs(tree.turn_mean_ns / tree.step_mean_ns - 1) <= LOOP_SAYS:
+        return ""
+    count = round(tree.of_program(tree.turns))
+    return f"{units.duration(tree.turn_mean_ns)} mean of all {count:,}"
 
 
 def _time(run: Run, tree: TimeTree) -> Group:
@@ -323,7 +319,8 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures = [f"{units.duration(tree.step_mean_ns)} mean, {middle} median"]
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
-        figures += other_means(tree)
+        if of_loop := loop_mean(tree):
+            figures.insert(0, of_loop)
         lines.append(Line("step", "; ".join(figures)))
         if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))

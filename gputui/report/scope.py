@@ -432,8 +432,8 @@ def _named_step(run: Run, tree: TimeTree) -> str:
 def _line_of_loop(run: Run, tree: TimeTree) -> str:
     """The line of the loop whose turns are the steps; empty if there is none. Of loops with turns
     of this length, it is one with as many turns, and of several such the last."""
-    step_ns = tree.turn_mean_ns or tree.step_with_pauses_ns
-    turns = tree.of_program(tree.turns or tree.steps)
+    step_ns = tree.turn_mean_ns
+    turns = tree.of_program(tree.turns)
     alike = [
         marks
         for marks in run.marked_steps.values()
@@ -460,8 +460,8 @@ warm-up, and how many fit into one."""
 def _in_a_turn(run: Run, tree: TimeTree) -> str:
     """What a turn of the loop holds several of, as a clause: one of them may be what the program
     calls a step. Empty where it holds one of each."""
-    turns = tree.of_program(tree.turns or tree.steps)
-    step_ns = tree.turn_mean_ns or tree.step_with_pauses_ns
+    turns = tree.of_program(tree.turns)
+    step_ns = tree.turn_mean_ns
     for source, words in _IN_WORDS.items():
         of_source = (its for its in run.marked_steps.values() if its.source == source)
         most = max(of_source, key=lambda its: its.marks, default=None)

@@ -143,10 +143,13 @@ class StepScopes:
                 classified += [*self._odd, judged]
                 self._odd = []
                 continue
-            # Five odd steps in a row that are like each other are the steps of another loop.
+            # Five odd steps in a row that are like each other are the steps of another loop, unless
+            # they are as long as those before: five of 63 had no operations (JAX), which came late.
             self._odd.append(judged)
             newest = [odd.step for odd in self._odd[-SETTLED_STEPS:]]
-            if len(newest) == SETTLED_STEPS and _alike(newest, newest):
+            middle_ns = median(step.length_ns for step in newest)
+            is_as_long = abs(middle_ns - self._typical_ns) <= SETTLED_WITHIN * self._typical_ns
+            if len(newest) == SETTLED_STEPS and not is_as_long and _alike(newest, newest):
                 classified += self._odd[:-SETTLED_STEPS]
                 self._begin_loop()
                 for again in newest:

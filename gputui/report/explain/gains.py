@@ -197,7 +197,7 @@ class _Step:
     @property
     def _passes(self) -> float:
         """How often a step calls its model, as in a loop over tokens; 1 where that is not known."""
-        step_ns = self.tree.turn_mean_ns or self.tree.step_with_pauses_ns
+        step_ns = self.tree.turn_mean_ns
         sites = self.analysis.run.marked_steps.values()
         calls = (site for site in sites if site.source in ("module", "token"))
         most = max(calls, key=lambda site: site.marks, default=None)

@@ -94,8 +94,9 @@ class TimeTree:
     """Time in the pauses of the loop, by leaf. It is in no share, unless `with_pauses`."""
     with_pauses: bool = False
     turns: int = 0
-    """The number of all turns that the program marks as steps, including warm-up, evaluation and
-    pauses, and `turns_ns` their time; 0 if it marks none."""
+    """The number of the loop's turns, as the program's own clock has them: steps and pauses, where
+    the program marks its steps also those before they were steady, but not those at its beginning
+    that took longer than any later one. `turns_ns` is their time."""
     turns_ns: int = 0
     blocks: tuple[tuple[StepBlock, ...], ...] = ()
     """The steps of the main loop in order, in blocks, for each device."""
@@ -200,16 +201,8 @@ class TimeTree:
         return self.step_ns.total / self.step_ns.count if self.step_ns.count else 0.0
 
     @property
-    def step_with_pauses_ns(self) -> float:
-        """The mean length of a step if the pauses of the loop, each a step itself, are divided
-        among the steps."""
-        whole_ns = self.wall_ns + (0 if self.with_pauses else sum(self.paused.values()))
-        count = self.steps + self.pauses
-        return whole_ns / (count * self.of_processes) if count else 0.0
-
-    @property
     def turn_mean_ns(self) -> float:
-        """The mean length of all turns that the program marks as steps; 0 if it marks none."""
+        """The mean length of the loop's turns, its pauses divided among them."""
         return self.turns_ns / (self.turns * self.of_processes) if self.turns else 0.0
 
     def share(self, ns: float) -> float:
@@ -464,24 +457,13 @@ def _device(
             if sums.step_ns is not None:
                 lengths.append(sums.step_ns)
             newest = sums.newest
-    turns = turns_ns = 0
-    if main is not None and run.loops[process, device, Scope.STEADY, main].source in SOURCES_FIRST:
-        turns = sum(
-            sums.steps
-            for sums in run.loops.values()
-            if (sums.process, sums.device, sums.loop) == (process, device, main)
-        )
-        turns_ns = sum(
-            sum(leaves.values())
-            for (loop, scope), leaves in times.items()
-            if loop == main and scope in TURNS
-        )
     step_ns = Accumulator.merged(lengths)
     if not slow_steps:
         # The capture measures a step by those around it: a loop that slows down as a whole has no
         # slow steps. Where it counted none, the lengths of all may still say otherwise: of 47 steps
         # that never settled it once called none of the 12 slow that took 14 to 30 times as long.
         slow_steps, slow_ns = slow(step_ns)
+    turns, turns_ns = _turns(run, process, device, main, times)
     tree = TimeTree(
         wall_ns=0,
         leaves={},
@@ -503,6 +485,34 @@ def _device(
         is_marked=main is not None and is_marked(run.loops[process, device, Scope.STEADY, main]),
     )
     return tree, Counted(inside, steps, waited_ns)
+
+
+def _turns(
+    run: Run,
+    process: int,
+    device: int,
+    main: int | None,
+    times: Mapping[tuple[int, Scope], Mapping[Leaf, int]],
+) -> tuple[int, int]:
+    """The number of turns of a device's main loop, and their time; see `TimeTree.turns`."""
+    if main is None:
+        return 0, 0
+    loops = {
+        scope: sums
+        for scope in TURNS
+        if (sums := run.loops.get((process, device, scope, main))) is not None
+    }
+    if loops[Scope.STEADY].source not in SOURCES_FIRST:
+        loops = {scope: loops[scope] for scope in (Scope.STEADY, Scope.PAUSE) if scope in loops}
+    turns = sum(sums.steps for sums in loops.values())
+    turns_ns = sum(sum(times.get((main, scope), {}).values()) for scope in loops)
+    lengths = {scope: sums.step_ns for scope, sums in loops.items() if sums.step_ns is not None}
+    if (early := lengths.pop(Scope.WARMUP, None)) is not None:
+        longest_ns = max((its.maximum or 0 for its in lengths.values()), default=0)
+        longer = [(ns, count) for ns, count in early.counted() if ns > SLOW * longest_ns]
+        turns -= sum(count for _, count in longer)
+        turns_ns -= sum(ns * count for ns, count in longer)
+    return turns, turns_ns
 
 
 def _by_marks(
@@ -542,6 +552,8 @@ def _by_marks(
         first_ns=marks.first_ns,
         last_ns=marks.last_ns,
         beside_ns=dict(beside),
+        turns=steps,
+        turns_ns=lengths.total,
         marked_by=" ".join(filter(None, (marks.source, marks.site))),
     )
     inside = [{leaf: round(share * ns) for leaf, ns in times[key].items()} for key in around]

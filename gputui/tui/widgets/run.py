@@ -13,7 +13,7 @@ from textual.widgets import Log
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import count, duration, parameter, quantity
 from gputui.report.alerts import about, amount_text
-from gputui.report.answer import other_means
+from gputui.report.answer import loop_mean
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.verdict import WITHOUT_A_CAUSE
@@ -157,7 +157,7 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
         usual = duration(tree.step_ns.median)
         text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to say how often"
-    return ("Sure" if is_sure else "Unsure"), "; ".join([text, *other_means(tree)])
+    return ("Sure" if is_sure else "Unsure"), "; ".join(filter(None, (text, loop_mean(tree))))
 
 
 def evidence(finding: Finding) -> Lead | Details:

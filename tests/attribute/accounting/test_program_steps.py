@@ -201,6 +201,27 @@ def test_a_pause_for_input_is_of_the_step_it_is_in():
     assert abs(total_ns - loop_ns) <= 0.01 * loop_ns
 
 
+@pytest.mark.parametrize("second_ms", [300, 5000])
+def test_the_mean_turn_times_their_count_is_the_loops_time(second_ms):
+    """Batches wait for the loader, most often at first; or the second one compiles, which no later
+    one does: the program's clock begins after it."""
+    program, steps, moments = Program(), [], [0]
+    for n in range(120):
+        waits = n % 2 == 0 if n < 16 else n % 10 == 0
+        length = (second_ms if n == 1 else 300 if waits else 12) * MS
+        records = _launches(program, moments[-1], 90)
+        moments.append(moments[-1] + length)
+        steps.append([*records, _mark(program, n + 1, moments[-1] - 1000)])
+    tree = time_tree(_run(program, steps, 8))
+    assert tree is not None
+    # The first turn ends with the first mark, the last one with the last launch.
+    first = 1 if second_ms == 300 else 2
+    assert tree.turns == 120 - first
+    end_ns = moments[-2] + 2 * MS
+    assert tree.turns * tree.turn_mean_ns == pytest.approx(end_ns - moments[first], rel=0.01)
+    assert tree.turn_mean_ns > 2 * tree.step_mean_ns, "which is without pauses"
+
+
 def test_a_bar_over_epochs_is_no_step_and_a_bar_over_batches_is():
     for per_bar, expected in ((1, "tqdm"), (30, "module")):
         program = Program()

@@ -327,6 +327,16 @@ def test_where_no_five_steps_in_a_row_are_alike_the_long_ones_are_slow_all_the_s
     assert [one.slow for one in found] == [False, False, False, True] * 6
 
 
+def test_steps_as_long_as_those_before_are_of_their_loop_whatever_they_ran() -> None:
+    """Operations that come too late are missed in five steps in a row."""
+    operations = [300] * 50 + [1] * 6 + [300] * 30
+    found = scoped([16 * MS + n % 3 * MS // 8 for n in range(86)], operations)
+    assert {loop for _, loop in found} == {0}
+    scopes = [scope for scope, _ in found]
+    assert scopes[50:56] == [Scope.EVALUATION] * 6
+    assert scopes.count(Scope.STEADY) == 80
+
+
 def test_steps_of_another_kind_are_another_loop() -> None:
     found = scoped([1 * MS] * 30 + [180 * MS] * 30)
     assert found[0] == (Scope.STEADY, 0)
