@@ -306,7 +306,8 @@ program that times its loop itself prints it."""
 def loop_mean(tree: TimeTree) -> str:
     """What a turn of the loop takes, with pauses and what comes before it is steady, where that is
     another time than a steady step's."""
-    if not tree.turns or abs(tree.turn_mean_ns / tree.step_mean_ns - 1) <= LOOP_SAYS:
+    steady_ns = tree.step_mean_ns
+    if not steady_ns or abs(tree.turn_mean_ns - steady_ns) <= LOOP_SAYS * steady_ns:
         return ""
     count = round(tree.of_program(tree.turns))
     return f"{units.duration(tree.turn_mean_ns)} mean of all {count:,}"
