@@ -128,22 +128,63 @@ class FrozenAutocast(Cure):
             self._frozen = _untrained(torch)
         if not self._frozen:
             raise CannotApply("there is no module in FP32 that is not trained")
-        device, dtype = self._given
-        contexts: list[Any] = []
+        return _in_autocast(torch, self._frozen, *self._given)
 
-        def enters(*_given: Any) -> None:
-            contexts.append(torch.autocast(device, dtype))
+
+def _in_autocast(torch: Any, modules: list[Any], device: str, dtype: Any) -> Undo:
+    """Has modules run in autocast where they do not; what they give is in FP32."""
+    contexts: list[Any] = []
+
+    def enters(*_given: Any) -> None:
+        is_in = torch.is_autocast_enabled(device)
+        contexts.append(None if is_in else torch.autocast(device, dtype))
+        if not is_in:
             contexts[-1].__enter__()
 
-        def leaves(_module: Any, _args: Any, made: Any) -> Any:
-            contexts.pop().__exit__(None, None, None)
-            return _in_float32(torch, made)
+    def leaves(_module: Any, _args: Any, made: Any) -> Any:
+        context = contexts.pop()
+        if context is None:
+            return made
+        context.__exit__(None, None, None)
+        return _in_float32(torch, made)
 
-        hooks = []
-        for module in self._frozen:
-            hooks.append(module.register_forward_pre_hook(enters))
-            hooks.append(module.register_forward_hook(leaves, always_call=True))
-        return combined(*(hook.remove for hook in hooks))
+    hooks = []
+    for module in modules:
+        hooks.append(module.register_forward_pre_hook(enters))
+        hooks.append(module.register_forward_hook(leaves, always_call=True))
+    return combined(*(hook.remove for hook in hooks))
+
+
+class AccelerateAutocast(Cure):
+    """accelerate's autocast also around the parts of a model that the program calls by themselves,
+    or by another method than `forward`: `prepare` wraps that alone, and what goes past it computes
+    in FP32 in spite of mixed_precision."""
+
+    name = "accelerate_autocast"
+    title = "parts of a model that accelerate prepared run in its autocast, however they are called"
+    answers = (ANY, "outside_autocast", "attention_fp32", "busy.matmul_simt")
+    result = ROUNDING
+    change = "with accelerator.autocast(): around the forward pass and the loss"
+    library = "accelerate"
+    advice = "autocast"
+
+    _parts: list[Any] | None = None
+
+    def apply(self, accelerate: Any) -> Undo:
+        torch = sys.modules["torch"]
+        if self._parts is None:
+            prepared = [
+                model
+                for each in instances(accelerate.Accelerator) or []
+                if str(each.mixed_precision) == "bf16"
+                for model in each._models
+            ]
+            own = [getattr(model, "_orig_mod", model) for model in prepared]
+            self._parts = [part for model in own for part in model.children()]
+        if not self._parts:
+            raise CannotApply("accelerate prepares no model in bf16")
+        device = next(each.device.type for part in self._parts for each in part.parameters())
+        return _in_autocast(torch, self._parts, device, torch.bfloat16)
 
 
 def _untrained(torch: Any) -> list[Any]:

@@ -6,7 +6,11 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import json
+import math
+import operator
 import sys
+import threading
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -98,7 +102,7 @@ class UnownedGradientsOff(Cure):
 
     name = "unowned_gradients_off"
     title = "what no optimizer updates gets no gradients"
-    answers = (ANY,)
+    answers = (ANY, "unused_gradients")
     result = EXACT
     change = "backbone.requires_grad_(False), or torch.no_grad() around it, for what is not trained"
 
@@ -246,7 +250,8 @@ class ItemsTogether(Cure):
                     if type(base) is not torch.Tensor or not self.is_copied(base):
                         return convert(value)
                     newest[:] = base, base._version, base.detach().flatten().tolist()
-                return kind(newest[2][value.storage_offset() - base.storage_offset()])
+                made = newest[2][value.storage_offset() - base.storage_offset()]
+                return made if kind is None else kind(made)
 
             return converted
 
@@ -268,10 +273,304 @@ class ItemsTogether(Cure):
 
 
 _CONVERTED = (
-    ("item", lambda value: value), ("__float__", float), ("__int__", int), ("__bool__", bool),
+    ("item", None), ("__float__", float), ("__int__", int), ("__bool__", bool),
 )  # fmt: skip
 MOST_TOGETHER = 1 << 14
 """Values of a tensor, which are copied in about the time of 20 alone."""
+
+
+class ItemsDeferred(Cure):
+    """What `.item()` reads is read when the program first looks at it, together with all that it
+    asked for until then. Sums and products of such numbers wait too; a number that is printed,
+    compared, written or passed on is there at once. Each is what it was when it was asked for: it
+    is copied on the GPU. A program that asks for its very type fails with it."""
+
+    name = "items_deferred"
+    title = "values are read from the GPU (.item()) when they are used, all at once"
+    answers = ("idle.sync", "busy.copy_pageable")
+    result = EXACT
+    change = "keep what is logged on the GPU, and read it together: torch.stack(values).tolist()"
+    advice = r"\.item\(\)"
+
+    _is_readable = False
+
+    def apply(self, torch: Any) -> Undo:
+        if not self._is_readable:
+            self._have_read(torch)
+            self._is_readable = True
+        reads, item = _Reads(torch, self.is_far), torch.Tensor.item
+
+        @functools.wraps(item)
+        def later(value: Any) -> Any:
+            deferred = reads.later(value)
+            return item(value) if deferred is None else deferred
+
+        return combined(reads.read, replaced((torch.Tensor, "item", later)))
+
+    def _have_read(self, torch: Any) -> None:
+        """What asks for numbers in C takes those that were deferred, also once it is off."""
+        default = json.JSONEncoder.default
+
+        @functools.wraps(default)
+        def written(encoder: Any, value: Any) -> Any:
+            return value.now() if _is_later(value) else default(encoder, value)
+
+        def read(function: Any) -> Any:
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                try:
+                    return function(*args, **kwargs)
+                except (TypeError, RuntimeError):
+                    return function(*_now(args), **_now(kwargs))
+
+            return called
+
+        makes = [(torch, name, read(getattr(torch, name))) for name in ("tensor", "as_tensor")]
+        replaced((json.JSONEncoder, "default", written), *makes)
+
+    def is_far(self, value: Any) -> bool:
+        """Whether reading it waits for a GPU."""
+        return bool(value.is_cuda)
+
+
+MOST_DEFERRED = 4096
+"""Values and sums that wait, before all are read."""
+MOST_WASTED = 8
+"""Times that a line looked at once at what it asked for, after which that is not deferred there."""
+
+
+class _Reads:
+    """Values that were asked for and are not read yet."""
+
+    def __init__(self, torch: Any, is_far: Callable[[Any], bool]) -> None:
+        self._torch, self._is_far = torch, is_far
+        self._float, self._int = _numbers(torch)
+        self._lock = threading.RLock()
+        self._waiting: list[_Later] = []
+        """In the order in which they were asked for: what one is made of comes before it."""
+        self._base: Any = None
+        """A tensor of which values are asked for one by one, and how often it was written to,"""
+        self._version, self._base_place = 0, 0
+        self._copy: Any = None
+        """its copy,"""
+        self._values: list[Any] | None = None
+        """and what is in that, once it is read."""
+        self._wasted: dict[Any, int] = {}
+
+    def later(self, value: Any) -> Any:
+        """A number that is read later, or one that is there already; None where it is read now."""
+        torch, base = self._torch, value._base
+        if (
+            base is not None and base is self._base and base._version == self._version
+            and self._values is not None and value.numel() == 1 and value.dtype is base.dtype
+        ):  # fmt: skip
+            return self._values[value.storage_offset() - self._base_place]
+        if (
+            value.numel() != 1 or not self._is_far(value) or value.is_complex()
+            or value.dtype is torch.bool or torch.compiler.is_compiling()
+        ):  # fmt: skip
+            return None
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return None
+        frame = sys._getframe(2)
+        line = frame.f_code, frame.f_lasti
+        if self._wasted.get(line, 0) >= MOST_WASTED:
+            return None
+        kind = self._float if value.is_floating_point() else self._int
+        with torch.no_grad():
+            return self._wait(kind(self, *self._copied(value), line))
+
+    def _copied(self, value: Any) -> tuple[Any, int]:
+        base = value._base
+        if (
+            base is None or type(base) is not self._torch.Tensor or base.is_inference()
+            or not base.is_contiguous() or base.numel() > MOST_TOGETHER
+            or base.dtype is not value.dtype
+        ):  # fmt: skip
+            return value.detach().reshape(1).clone(), 0
+        # A loop over a tensor asks for each value: one copy is for all.
+        if base is not self._base or base._version != self._version:
+            self._base, self._version = base, base._version
+            self._base_place, self._values = base.storage_offset(), None
+            self._copy = base.detach().flatten().clone()
+        return self._copy, value.storage_offset() - self._base_place
+
+    def made(self, operation: Any, *values: Any) -> Any:
+        """What is computed of numbers, some of which are read later."""
+        is_float = operation is operator.truediv or any(
+            type(value) in (float, self._float) for value in values
+        )
+        return self._wait((self._float if is_float else self._int)(self, operation, values))
+
+    def _wait(self, value: _Later) -> _Later:
+        with self._lock:
+            self._waiting.append(value)
+            if len(self._waiting) >= MOST_DEFERRED:
+                self.read()
+        return value
+
+    def read(self) -> None:
+        """Read all that waits."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            leaves = [each for each in waiting if each.line is not None]
+            for each in leaves:
+                self._wasted[each.line] = (
+                    self._wasted.get(each.line, 0) + 1 if len(leaves) == 1 else 0
+                )
+            copies: dict[int, Any] = {id(each.source): each.source for each in leaves}
+            values: dict[int, list[Any]] = {}
+            for kind in {(copy.device, copy.dtype) for copy in copies.values()}:
+                alike = [copy for copy in copies.values() if (copy.device, copy.dtype) == kind]
+                together, place = self._torch.cat(alike).tolist(), 0
+                for copy in alike:
+                    values[id(copy)] = together[place : place + copy.numel()]
+                    place += copy.numel()
+            if self._copy is not None:
+                self._values = values.get(id(self._copy), self._values)
+            for each in waiting:
+                each.set(values)
+
+
+class _Later:
+    """A number that is read when it is looked at."""
+
+    kind: ClassVar[type]
+
+    def __init__(self, reads: _Reads, source: Any, place: Any, line: Any = None) -> None:
+        """Of a tensor and a place in it, asked for at a line, or an operation and what it is of."""
+        self.reads, self.source, self.place, self.line = reads, source, place, line
+        self._number: Any = None
+        self._error: ArithmeticError | None = None
+
+    def set(self, values: dict[int, list[Any]]) -> None:
+        """Take it from the values that were read, or compute it."""
+        try:
+            if self.line is not None:
+                self._number = values[id(self.source)][self.place]
+            else:
+                self._number = self.source(*map(_now, self.place))
+        except ArithmeticError as error:  # is the program's once it looks
+            self._error = error
+        self.source = self.place = None
+
+    def now(self) -> Any:
+        """The number."""
+        if self.source is not None:
+            self.reads.read()
+        if self._error is not None:
+            raise self._error
+        return self._number
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return self.kind
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.now(), name)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return sys.modules["numpy"].asarray(self.now(), dtype=dtype)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return self.kind, (self.now(),)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return function(*_now(args), **_now(kwargs or {}))
+
+    # What torch asks of a number that is symbolic, which it takes where it takes a float.
+
+    @property
+    def node(self) -> Any:
+        return self
+
+    def guard_float(self, *_place: Any) -> float:
+        return float(self.now())
+
+    def guard_int(self, *_place: Any) -> int:
+        return operator.index(self.now())
+
+    def _is_not(self) -> bool:
+        return False
+
+    is_symbolic = is_constant = is_nested_int = is_bool = _is_not
+
+    def is_float(self) -> bool:
+        return self.kind is float
+
+    def is_int(self) -> bool:
+        return self.kind is int
+
+    def maybe_as_int(self) -> int | None:
+        return self.now() if self.kind is int else None
+
+
+@functools.lru_cache(maxsize=1)
+def _numbers(torch: Any) -> tuple[Any, Any]:
+    """The classes of numbers that are read later. Of any other than torch's own symbolic ones its
+    functions in C would want a float."""
+
+    class LaterFloat(_Later, getattr(torch, "SymFloat", object)):  # type: ignore[misc]
+        kind = float
+
+    class LaterInt(_Later, getattr(torch, "SymInt", object)):  # type: ignore[misc]
+        kind = int
+
+    return LaterFloat, LaterInt
+
+
+def _is_later(value: Any) -> bool:
+    return issubclass(type(value), _Later)
+
+
+def _now(value: Any) -> Any:
+    """With the numbers in it read."""
+    if _is_later(value):
+        return value.now()
+    if type(value) in (tuple, list):
+        return type(value)(map(_now, value))
+    return {key: _now(value[key]) for key in value} if type(value) is dict else value
+
+
+def _waits(operation: Any, is_reflected: bool = False) -> Any:
+    def method(self: _Later, *other: Any) -> Any:
+        values = (*other, self) if is_reflected else (self, *other)
+        are_numbers = all(type(value) in (int, float) or _is_later(value) for value in values)
+        # Other powers may be complex.
+        is_real = operation is not operator.pow or (type(values[1]) is int and self.kind is float)
+        if are_numbers and is_real:
+            return self.reads.made(operation, *values)
+        return operation(*map(_now, values))
+
+    return method
+
+
+def _looks(operation: Any, is_reflected: bool = False) -> Any:
+    def method(self: _Later, *others: Any) -> Any:
+        values = (*others, self) if is_reflected else (self, *others)
+        return operation(*map(_now, values))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow", "neg", "abs"):
+    setattr(_Later, f"__{_name}__", _waits(getattr(operator, _name)))
+    setattr(_Later, f"__r{_name}__", _waits(getattr(operator, _name), True))
+for _name in ("floordiv", "mod"):
+    setattr(_Later, f"__{_name}__", _looks(getattr(operator, _name)))
+    setattr(_Later, f"__r{_name}__", _looks(getattr(operator, _name), True))
+for _name in ("lt", "le", "eq", "ne", "gt", "ge", "index", "pos", "invert"):
+    setattr(_Later, f"__{_name}__", _looks(getattr(operator, _name)))
+for _function in (
+    float, int, bool, complex, hash, str, repr, format, round, divmod, math.trunc, math.floor,
+    math.ceil,
+):  # fmt: skip
+    setattr(_Later, f"__{_function.__name__}__", _looks(_function))
 
 
 class ForeachClip(Redirected):
@@ -292,6 +591,124 @@ class ForeachClip(Redirected):
         if kwargs.get("foreach") is not False:
             return None
         return functools.partial(function, *args, **{**kwargs, "foreach": None})
+
+
+class EmbeddingsTogether(Cure):
+    """Look-ups of the columns of one tensor, each in a table of its own, made at once: their tables
+    one above the other, as one table would be. What backward passes add up, they add up in another
+    order."""
+
+    name = "embeddings_together"
+    title = "an embedding for each column of a table is looked up at once with the others"
+    answers = (ANY, "idle.launch")
+    result = ROUNDING
+    change = (
+        "one nn.Embedding(sum(sizes), width) for all columns: table(codes + first_row_of_column)"
+    )
+    advice = "one table"
+
+    _tables: list[Any] | None = None
+
+    def apply(self, torch: Any) -> Undo:
+        if self._tables is None:
+            lists = instances(torch.nn.ModuleList, torch.nn.ModuleDict) or []
+            self._tables = [
+                tables for each in lists if (tables := _alike(torch, [*each.children()]))
+            ]
+        if not self._tables:
+            raise CannotApply("no list of embeddings of one width")
+        groups = [_Tables(torch, tables) for tables in self._tables]
+        group_of = {id(table): group for group in groups for table in group.tables}
+        forward = torch.nn.Embedding.forward
+
+        @functools.wraps(forward)
+        def together(table: Any, given: Any) -> Any:
+            group = group_of.get(id(table))
+            if group is None or torch.compiler.is_compiling():
+                return forward(table, given)
+            made = group.look_up(table, given)
+            return forward(table, given) if made is None else made
+
+        return replaced((torch.nn.Embedding, "forward", together))
+
+
+LEAST_TABLES, MOST_TABLE_BYTES = 8, 1 << 28
+"""Tables that are worth it, and of which all that they hold is copied in each step."""
+
+
+def _alike(torch: Any, tables: list[Any]) -> list[Any]:
+    """These tables, if they are plain ones that may be one."""
+    if len(tables) < LEAST_TABLES or any(type(each) is not torch.nn.Embedding for each in tables):
+        return []
+    kinds = {(each.embedding_dim, each.weight.dtype, each.weight.device) for each in tables}
+    is_plain = all(
+        each.padding_idx is each.max_norm is None and not each.sparse
+        and not each.scale_grad_by_freq
+        for each in tables
+    )  # fmt: skip
+    held = sum(each.weight.numel() * each.weight.element_size() for each in tables)
+    return tables if len(kinds) == 1 and is_plain and held <= MOST_TABLE_BYTES else []
+
+
+class _Tables:
+    """Tables that are looked up one after the other, each by a column of one tensor."""
+
+    def __init__(self, torch: Any, tables: list[Any]) -> None:
+        self.tables, self._torch = tables, torch
+        rows = [0]
+        for table in tables:
+            rows.append(rows[-1] + table.num_embeddings)
+        self._rows = rows[:-1]
+        self._columns: dict[int, int] = {}
+        """Of each table, as it was given last."""
+        self._first: Any = None
+        """The rows at which tables begin, and the columns, on their device."""
+        self._key: Any = None
+        self._made: dict[int, Any] = {}
+
+    def look_up(self, table: Any, given: Any) -> Any:
+        """What a table has for these codes; None where it is looked up alone."""
+        base, column = given._base, self._column(given)
+        if column is None or self._columns.get(id(table)) != column:
+            self._made, self._first = {}, None
+            if column is not None:
+                self._columns[id(table)] = column
+            return None
+        if len(self._columns) < len(self.tables):
+            return None
+        weights = [each.weight for each in self.tables]
+        key = base._version, self._torch.is_grad_enabled(), [each._version for each in weights]
+        if self._key is None or self._key[0] is not base or self._key[1] != key or (
+            id(table) not in self._made
+        ):  # fmt: skip
+            self._key = base, key
+            self._made = self._look_up(base, weights)
+        made = self._made.pop(id(table))
+        if not self._made:
+            self._key = None
+        return made
+
+    def _column(self, given: Any) -> int | None:
+        """Which column of another tensor it is; None where it is none."""
+        base = given._base
+        if base is None or base.dim() != given.dim() + 1 or base.is_inference():
+            return None
+        if given.shape != base.shape[:-1] or given.stride() != base.stride()[:-1]:
+            return None
+        column, rest = divmod(given.storage_offset() - base.storage_offset(), base.stride(-1))
+        return column if not rest and 0 <= column < base.shape[-1] else None
+
+    def _look_up(self, base: Any, weights: list[Any]) -> dict[int, Any]:
+        torch = self._torch
+        if self._first is None:
+            columns = [self._columns[id(table)] for table in self.tables]
+            self._first = (
+                torch.tensor(columns, device=base.device),
+                torch.tensor(self._rows, device=base.device).view(-1, *[1] * (base.dim() - 1)),
+            )
+        codes = base.movedim(-1, 0).index_select(0, self._first[0]) + self._first[1]
+        made = torch.nn.functional.embedding(codes, torch.cat(weights)).unbind(0)
+        return {id(table): made[place] for place, table in enumerate(self.tables)}
 
 
 class _Compiled(Cure):
@@ -358,7 +775,7 @@ class CompileDynamic(Cure):
 
     name = "compile_dynamic"
     title = "what is compiled is compiled once for all sizes and numbers"
-    answers = (ANY, "idle.compile")
+    answers = (ANY, "idle.compile", "compiler_gave_up")
     result = ROUNDING
     change = "torch.compile(..., dynamic=True), and tensors for what modules count"
     in_one_run = False
@@ -430,6 +847,69 @@ class CompileOff(Cure):
 
     def useless(self, _torch: Any) -> str | None:
         return None if _compiles() else COMPILES_NOTHING
+
+
+class OptaxJitted(Cure):
+    """What optax computes of gradients is compiled, where the program calls it outside of jax.jit,
+    operation by operation. Its functions are pure, as optax asks of what it is given."""
+
+    name = "optax_jitted"
+    title = "optax's updates are compiled"
+    answers = (ANY, "idle.launch", "idle.host", "idle.compile")
+    result = ROUNDING
+    change = "jax.jit of the whole step: gradients, tx.update and optax.apply_updates"
+    library = "optax"
+    forecast = None
+
+    _is_on = False
+    _calls = 0
+
+    def prepare(self, optax: Any) -> None:
+        kind = optax.GradientTransformation
+        make = kind.__new__
+
+        def made(cls: Any, init: Any, update: Any) -> Any:
+            return make(cls, init, self._jitted(update))
+
+        pure = [name for name in _PURE if hasattr(optax, name)]
+        replaced(
+            (kind, "__new__", made),
+            *((optax, name, self._jitted(getattr(optax, name))) for name in pure),
+        )
+
+    def _jitted(self, function: Any) -> Any:
+        jax = sys.modules["jax"]
+        jitted: list[Any] = []
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            leaves = jax.tree_util.tree_leaves((args, kwargs))
+            is_alone = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+            if not is_alone or not any(isinstance(leaf, jax.Array) for leaf in leaves):
+                return function(*args, **kwargs)
+            self._calls += 1
+            if not self._is_on or jitted == [None]:
+                return function(*args, **kwargs)
+            if not jitted:
+                jitted.append(jax.jit(function))
+            try:
+                return jitted[0](*args, **kwargs)
+            except Exception:  # of what is no array, or asks for a value
+                jitted[:] = [None]
+                return function(*args, **kwargs)
+
+        return called
+
+    def apply(self, _optax: Any) -> Undo:
+        if self._calls < LEAST_UPDATES:
+            raise CannotApply("optax is called within jax.jit, or not at all")
+        self._is_on = True
+        return functools.partial(setattr, self, "_is_on", False)
+
+
+_PURE = ("apply_updates", "incremental_update", "global_norm")
+LEAST_UPDATES = 4
+"""Calls outside of jax.jit before anything is switched."""
 
 
 class JaxFloatsTraced(Cure):

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import pickle
 import sys
 import threading
 import time
@@ -477,6 +478,7 @@ def cupy_waits_idle():
 
 jax = types.ModuleType("jax")
 jax.waited = WAITED
+sys.modules["jax"] = jax
 exec(
     "class Config:\n"
     "    jax_enable_x64 = jax_debug_nans = jax_disable_jit = True\n"
@@ -491,6 +493,12 @@ exec(
     "class Array:\n"
     "    def __init__(self, value=None): self.value = value\n"
     "    def block_until_ready(self): return waited.append(self) or self\n"
+    "class core:\n"
+    "    class Tracer: pass\n"
+    "class tree_util:\n"
+    "    def tree_leaves(tree):\n"
+    "        args, kwargs = tree\n"
+    "        return [*args, *kwargs.values()]\n"
     "device_put, arrays = Array, [Array()]\n"
     "def live_arrays(): return arrays\n"
     "def block_until_ready(x): return waited.append(x) or x\n"
@@ -499,6 +507,28 @@ exec(
     "else Jitted(options, function.__name__)\n",
     vars(jax),
 )
+
+
+class GradientTransformation:
+    def __new__(cls, _init, update):
+        self = object.__new__(cls)
+        self.update = update
+        return self
+
+
+optax = types.ModuleType("optax")
+optax.GradientTransformation = GradientTransformation
+optax.apply_updates = lambda *_: "eager"
+
+
+@check
+def optax_jitted():
+    grads = jax.Array()
+    assert optax.apply_updates(jax.core.Tracer(), grads) == "eager"
+    update = GradientTransformation(None, lambda *_: "eager").update
+    eager = [update(grads, None) == "eager", optax.apply_updates(grads, grads) == "eager"]
+    assert len({*eager}) == 1
+    return eager
 
 
 @check
@@ -608,6 +638,70 @@ def items_together():
     assert (float(views[0]), int(views[1]), bool(views[2])) == (2.0, 2, True)
     x.numpy()[3] = 5.0  # which torch does not see
     return views[3].item() == 5.0
+
+
+@check
+def items_deferred():
+    x = torch.arange(4.0)
+    first, second = (x * x).sum().item(), x[1].item()
+    loss, count = x.sum().item(), (x > 1).sum().item()
+    total = 1 + sum(value.item() for value in x) / 2 - -loss * count
+    x += 1
+    assert x[1].item() == 2.0
+    assert isinstance(loss, float)
+    assert isinstance(count, int)
+    assert not isinstance(count, float)
+    assert (f"{loss:.1f} {count}", first) == ("6.0 2", 14.0)
+    assert (second, [0, 1, 2][count], total, round(loss / 7, 2)) == (1.0, 2, 16.0, 0.86)
+    assert json.loads(json.dumps({"loss": x[3].item()})) == {"loss": 4.0}
+    assert pickle.loads(pickle.dumps([x[3].item()])) == [4.0]
+    assert torch.tensor([x[0].item(), 2.0]).tolist() == [1.0, 2.0]
+    assert (x * (x[1].item() * 1)).tolist() == (x[1].item() * x).tolist() == [2.0, 4.0, 6.0, 8.0]
+    y = x.clone()
+    y.add_(x[0].item()).clamp_(max=x[3].item())
+    assert y.tolist() == [2.0, 3.0, 4.0, 4.0]
+    assert torch.histc(x, 3, min=x.min().item(), max=x.max().item()).tolist() == [1.0, 1.0, 2.0]
+    assert (
+        torch.full((x[1].item() and (x > 1).sum().item(),), x.sum().item()).tolist() == [10.0] * 3
+    )
+    assert sum(value.norm().item() ** 2 for value in (x, x)) ** 0.5 > 7.7
+    assert numpy.mean([x[0].item(), x[1].item()]) == 1.5
+    assert math.isclose(max(x[0].item(), x[1].item()), 2.0)
+    try:
+        seen = str(x[0].item() / (x[0].item() - 1))
+    except ZeroDivisionError:
+        seen = ""
+    assert not seen
+    x += 1
+    return type(x[0].item()) is float
+
+
+COLUMNS = torch.nn.ModuleList(torch.nn.Embedding(3 + n, 2) for n in range(8))
+
+
+@check
+def embeddings_together():
+    codes = torch.arange(24).view(3, 8) % 3
+    looked_up = []
+    for _ in range(2):
+        codes = (codes + 1) % 3
+        rows = [table(codes[:, 7 - n]) for n, table in enumerate(COLUMNS)]
+        looked_up.append(torch.cat(rows, 1))
+    for n, table in enumerate(COLUMNS):
+        assert looked_up[1][:, 2 * n : 2 * n + 2].equal(table.weight[codes[:, 7 - n]])
+        table.weight.grad = None
+    looked_up[1][:, 2:4].sum().backward()
+    grads = [table.weight.grad for table in COLUMNS]
+    assert grads[1].sum() == 6
+    assert all(each is None or not each.any() for each in [grads[0], *grads[2:]])
+    with torch.no_grad():
+        COLUMNS[0].weight += 1
+    again = [COLUMNS[0](codes[:, 7]) for _ in range(2)]
+    assert again[0].equal(again[1])
+    assert again[0].equal(COLUMNS[0].weight[codes[:, 7]])
+    for table in COLUMNS:
+        table.weight.grad = None
+    return "UnbindBackward0" in str(rows[0].grad_fn)
 
 
 @check
@@ -845,6 +939,27 @@ def frozen_autocast():
     return made.tolist()
 
 
+class Accelerator:
+    mixed_precision = "bf16"
+
+
+accelerate = types.ModuleType("accelerate")
+accelerate.Accelerator = Accelerator
+accelerator = Accelerator()
+accelerator._models = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())]
+
+
+@check
+def accelerate_autocast():
+    x = torch.linspace(0, 1, 4)
+    (model,) = accelerator._models
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model[0](x).dtype is torch.bfloat16
+    made = model[0](x)
+    assert made.dtype is torch.float32
+    return made.tolist()
+
+
 class TrainingArguments:
     def __init__(self, batch, accumulation):
         self.per_device_train_batch_size, self.gradient_accumulation_steps = batch, accumulation
@@ -893,6 +1008,7 @@ BEFORE = {
     "fused_optimizer": make_optimizers,
     "pinned_results": stand_on_gpu,
     "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
+    "items_deferred": lambda: setattr(launches.ItemsDeferred, "is_far", lambda *_: True),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
 }
@@ -909,6 +1025,8 @@ LIBRARIES = {
     "transformers.training_args": training_arguments,
     "peft": peft,
     "jax": jax,
+    "optax": optax,
+    "accelerate": accelerate,
     "cupy": cupy,
     "wandb": wandb,
     "mlflow": mlflow,
