@@ -149,14 +149,9 @@ def _unseen_graphs(run: Run) -> str | None:
     kernels = sum(node.launched.kernels for node in unseen)
     if not kernels:
         return None
-    return (
-        f"{kernels} kernels of graphs whose capture was not seen (in a program that had graphs "
-        # Not between windows: on an H200 CUPTI reported all 208 kernels of graphs captured between
-        # two.
-        "when gputui attached, before the first window of --max-cost, in child graphs, or records "
-        "lost) are named by graph and node in the phase that launched them; a program that gputui "
-        "starts shows the phases inside"
-    )
+    # Of graphs from before gputui attached, or the first window of --max-cost, of child graphs, or
+    # where records were lost.
+    return f"{kernels} kernels of graphs whose capture was not seen go by graph and node, not phase"
 
 
 def _wrong_times(operations: int) -> str:

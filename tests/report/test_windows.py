@@ -26,7 +26,7 @@ from gputui.report.windows import tracing_cost, tracing_line
 from gputui.ring import SLOT, RecordKind, WindowEdge
 from gputui.ring.reader import NO_RING
 from gputui.state import Run, Session
-from gputui.tui.widgets.run import problems
+from gputui.tui.widgets.run import notes
 from tests.events_for_tests import at, attached, header, run_started
 
 SLOWER, STALL_NS = 0.2, 8_000_000
@@ -230,11 +230,11 @@ def test_what_a_budget_came_to_is_said_in_one_line() -> None:
     assert line.startswith("tracing 9.6 % of the time, costs 1.7 % ± 0.5, GPU shares ± ")
     assert " points" in line
     assert "CUPTI" not in line
-    shown = "".join(text for row in problems(run, 200) for text, _ in row)
+    shown = "".join(text for row in notes(run, 200) for text, _ in row)
     assert line in shown
-    wrapped = problems(run, 40)
-    assert problems(run, 40, most=len(wrapped)) == wrapped
-    assert problems(run, 40, most=1)[0][-1][0].endswith("…")
+    wrapped = notes(run, 40)
+    assert notes(run, 40, most=len(wrapped)) == wrapped
+    assert notes(run, 40, most=1)[0][-1][0].endswith("…")
     assert any(line in "".join(part.text for part in group) for group in answer(session, run))
     table = PHASES.table(session, run)
     assert "estimated" in table.note

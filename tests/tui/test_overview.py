@@ -18,7 +18,7 @@ from textual.widgets import OptionList
 from gputui.base.sanitize import cut_middle
 from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
 from gputui.model.kernel_categories import short_names
-from gputui.model.leaves import LEAVES, Leaf
+from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration
 from gputui.report.answer import answer
@@ -33,7 +33,7 @@ from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
 from gputui.tui.views.overview import FINDING, OverviewView
 from gputui.tui.widgets.canvas import apportion, nice_top, row_width
-from gputui.tui.widgets.causes import cause_rows, hundred_bar
+from gputui.tui.widgets.causes import cause_rows, cured_bar, hundred_bar
 from gputui.tui.widgets.run import evidence, verdict_rows
 from gputui.tui.widgets.run_panels import distribution, step_points
 from gputui.tui.widgets.view import Lead
@@ -53,7 +53,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
     show: Show, size: tuple[int, int]
 ) -> None:
     async with show([recorded(LAUNCH)], size, options=FIRST) as shown:
-        head = "\n".join(shown.lines[2:10])
+        head = "\n".join(shown.lines[2:12])
         for part in ("LAUNCH-BOUND", "88 % of each step", "CUDA graphs", "░░░░", "busy 9.7 %"):
             assert part in head
         assert "Where each step goes" in shown.text
@@ -306,6 +306,32 @@ def test_the_ink_equals_the_figure() -> None:
             assert off <= (4 if meaning.is_idle else 1)
 
 
+def test_what_a_cure_leaves_is_drawn_on_the_scale_of_the_bar_above_it() -> None:
+    for gain, drawn in (
+        (Gain(2.0, 4.0), ("█" * 50, "─" * 49 + "┤")),
+        (Gain(2.0, 20.0), ("", "─" * 99 + "┤")),  # said as "at least 2.0×"
+        (Gain(1.0, 2.0), ("█" * 100, "─" * 99 + "┤")),
+    ):
+        assert tuple(text for text, _ in cured_bar(gain, 200)) == drawn
+
+
+async def test_where_pauses_count_the_bar_and_the_sentence_are_of_the_same_time(show: Show) -> None:
+    pauses = DATA / "faults" / "save_each_ten.gputui.gz"
+    async with show([recorded(pauses)], (120, 40), options=FIRST) as shown:
+        found = shown.app.model.found[0]
+        assert found is not None
+        first = found.findings[0]
+        assert first.with_pauses
+        said = 0.0
+        for key in (first.cause, *first.covers):
+            label = re.escape(LEAVES[LEAF_OF_KEY[key]].label)
+            shares = {*re.findall(rf"[^a-z] +{label} +(\d+\.\d) %", shown.text)}
+            assert len(shares) <= 1
+            said += sum(map(float, shares))
+        assert said == pytest.approx(first.share_percent, abs=0.2)
+        assert "a step, pauses too" in shown.text
+
+
 def test_a_share_is_rounded_as_in_the_summary() -> None:
     """48.949 % is 48.9, whatever the others are."""
     session = Session.from_events(recorded(LAUNCH))
@@ -457,8 +483,10 @@ async def test_a_click_anywhere_in_a_card_opens_its_view(show: Show) -> None:
 async def test_the_verdict_says_how_sure_it_is(show: Show) -> None:
     async with show([recorded(SLOW)], (80, 24), options=FIRST) as shown:
         tree = shown.app.model.analysis(shown.app.model.run).tree
-        [found] = re.findall(r"Sure  (\d+) steady steps: ([\d.]+) ms ± (\d+) µs of", shown.text)
-        assert int(found[0]) == tree.steps
+        words = " ".join(shown.text.split())
+        pattern = r"Sure launch-bound [\d.]+ ms ± (\d+) µs of a step's .* interval, (\d+) steady"
+        [(half_us, steps)] = re.findall(pattern, words)
+        assert int(steps) == tree.steps
         blocks = [(block.steps, dict(block.leaves)[Leaf.LAUNCH]) for block in tree.blocks[0]]
         jackknife = []
         for left_out in range(len(blocks)):
@@ -467,4 +495,4 @@ async def test_the_verdict_says_how_sure_it_is(show: Show) -> None:
         mean = sum(jackknife) / len(jackknife)
         square = sum((each - mean) ** 2 for each in jackknife) * (len(blocks) - 1) / len(blocks)
         # Student's quantile of a few to many blocks, times the error that leaving each out gives.
-        assert 1.9 <= float(found[2]) * 1000 / square**0.5 <= 2.4
+        assert 1.9 <= float(half_us) * 1000 / square**0.5 <= 2.4

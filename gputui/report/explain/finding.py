@@ -25,6 +25,11 @@ class Gain(msgspec.Struct, frozen=True):
         return math.sqrt(self.low * self.high)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the interval is so wide that only its low end is said."""
+        return self.low >= WORTH_SAYING and self.high > VERY_WIDE * self.low
+
+    @property
     def text(self) -> str:
         """ "2.0 to 2.6× faster", and with which cure; empty where it is little. Of an interval
         that is very wide its low end only, "at least 2.0× faster", of one that begins with none its
@@ -35,9 +40,19 @@ class Gain(msgspec.Struct, frozen=True):
         ends = low if low == high else f"{low} to {high}"
         if self.low < WORTH_SAYING:
             ends = f"up to {high}"
-        elif self.high > VERY_WIDE * self.low:
+        elif self.is_open:
             ends = f"at least {low}"
         return f"{self.cure}: {ends}× faster" if self.cure else f"{ends}× faster"
+
+    def step_left(self, step_ns: float) -> str:
+        """What a step of `step_ns` then takes, "32.6 to 57.3 ms", as `text` has its ends."""
+        least, most = (duration(step_ns / end) for end in (self.high, self.low))
+        if self.low < WORTH_SAYING:
+            return f"{least} or more"
+        if self.is_open or least == most:
+            return most if least == most else f"{most} or less"
+        figure, _, unit = least.partition(" ")
+        return f"{figure if most.endswith(f' {unit}') else least} to {most}"
 
 
 class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice": "try"}):
@@ -128,9 +143,17 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     @property
     def gain_text(self) -> str:
         """What its cures gain, as a sentence: empty where that is little."""
+        return self._gain(self._steps)
+
+    @property
+    def gain_beside_bars(self) -> str:
+        """The same without what a step then takes, which bars beside it show."""
+        return self._gain("")
+
+    def _gain(self, steps: str) -> str:
         if self.gains:
             texts = [gain.text for gain in self.gains if gain.text]
-            return f"{capital('; '.join(texts))}{self._steps}{self._condition}." if texts else ""
+            return f"{capital('; '.join(texts))}{steps}{self._condition}." if texts else ""
         return f"How much faster is not known: {self.gain_unknown}." if self.gain_unknown else ""
 
     @property
@@ -139,10 +162,7 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         if len(self.gains) > 1 or not self.step_ns or not self.share_percent or self.with_pauses:
             return ""
         step_ns, [gain] = 100 * self.step_ns / self.share_percent, self.gains
-        least, most = (duration(step_ns / end) for end in (gain.high, gain.low))
-        ends = f"{most} or less" if "at least" in gain.text else f"{least} to {most}"
-        ends = f"{least} or more" if "up to" in gain.text else ends
-        return f" ({duration(step_ns)} a step → {ends})"
+        return f" ({duration(step_ns)} a step → {gain.step_left(step_ns)})"
 
     @property
     def _condition(self) -> str:

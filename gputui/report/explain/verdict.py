@@ -80,6 +80,13 @@ class Verdict:
     says_pauses: bool = False
     """Whether the headline says how much of the time pauses take."""
 
+    @property
+    def shares_tree(self) -> TimeTree | None:
+        """The tree that the findings' shares are of: with the pauses of the loop where these count,
+        or a bar of the steps alone says other shares than the sentence above it."""
+        counts_pauses = any(finding.with_pauses for finding in self.findings)
+        return with_pauses(self.tree) or self.tree if self.tree and counts_pauses else self.tree
+
 
 @computed_once
 def verdict(analysis: Analysis) -> Verdict | None:

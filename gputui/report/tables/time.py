@@ -577,14 +577,17 @@ def sums(tree: TimeTree) -> LeafShares:
 
 def of_scope(tree: TimeTree) -> str:
     """What 100 % of a time tree's shares is."""
+    if tree.with_pauses:
+        return f"100 % = {duration(tree.turn_mean_ns)} with pauses"
     if tree.has_steps:
         return f"100 % = {duration(tree.step_mean_ns)}"
     return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"
 
 
 def amount(tree: TimeTree, ns: float) -> str:
-    """A time of the tree a step, or of the whole scope where there are no steps."""
-    a_step = tree.a_step(ns)
+    """A time of the tree a step, of which a pause is one where they count, or of the whole scope
+    where there are no steps."""
+    a_step = tree.share(ns) * tree.turn_mean_ns if tree.with_pauses else tree.a_step(ns)
     if a_step is None:
         return duration(ns / max(1, tree.devices))
     return duration(a_step) if a_step >= 1 or not ns else "<1 ns"

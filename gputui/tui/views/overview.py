@@ -12,6 +12,7 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.finding import Gain
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
@@ -32,7 +33,7 @@ from gputui.tui.views.ranks import waits
 from gputui.tui.views.serving import engine_rows
 from gputui.tui.widgets import run_panels as short
 from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
-from gputui.tui.widgets.causes import hundred_bar, legend
+from gputui.tui.widgets.causes import cured_bar, hundred_bar, legend
 from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
 from gputui.tui.widgets.recordings import RecordingLibrary, RunIndex, date_text
@@ -44,6 +45,7 @@ from gputui.tui.widgets.run import (
     how_sure,
     metric_rows,
     no_run,
+    notes,
     problems,
     run_row,
     scope_rows,
@@ -208,7 +210,7 @@ def fill(
     if on_cpu and read.main is not None and read.main.cpu.values:
         makes.append((partial(cpu_step_times, read.main), low))
     if model.session.gpus:
-        makes.append((partial(gpu_panel, model, read.tables, read.energy), low + 1))
+        makes.append((partial(gpu_panel, model, read.tables, read.energy, tree), low + 1))
     elif on_cpu and model.session.host is not None:
         makes.append((partial(host_panel, model), low))
     if tree is not None:
@@ -280,7 +282,8 @@ def _stack(
         if tree.has_steps and len(short.step_points(tree)[0]) >= FEW:
             panels.append((short.steps(tree, 1, width), 2))
     if model.session.gpus:
-        panels.append((gpu_panel(model, read.tables, read.energy, 4, width, is_narrow=True), 4))
+        gpu = gpu_panel(model, read.tables, read.energy, tree, 4, width, is_narrow=True)
+        panels.append((gpu, 4))
     if read.steps:
         most = _NARROW_PHASES if tree is not None else 8
         found = short.phases(read.steps, most, chosen, run.is_active, width)
@@ -360,8 +363,12 @@ class OverviewView(View):
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
-        layout.add(problems(run, width, self.model.remark, max(2, height // 12)))
+        layout.add(problems(run, width, self.model.remark))
+        noted = notes(run, width, max(2, height // 12))
+        answer_first = read.found is not None
+        layout.add([] if answer_first else noted)
         self._answer(layout, run, read, height)
+        layout.add(noted if answer_first else [])
         others = [
             Chosen(FINDING, number)
             for number in range(1, min(len(read.others), max(1, height // 12)) + 1)
@@ -486,7 +493,7 @@ class OverviewView(View):
             if found is None:  # what the first steps seem to say is no verdict
                 others = [one for one in others if one.cause not in LEAF_OF_KEY]
             led = found.findings[0].cause if found is not None and found.findings else ""
-            tree = found.tree if found is not None else self.model.analysis(scoped).tree
+            tree = found.shares_tree if found is not None else self.model.analysis(scoped).tree
             of_tables = self.model.analysis(tables.run, tables.session)
             phases = phase_rows(tables.run)
             whole = session.run or run
@@ -529,6 +536,11 @@ class OverviewView(View):
         top = len(layout.rows)
         self._keys.append(Chosen(FINDING, 0))
         is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
+        gains = [
+            gain
+            for gain in (found.findings[0].gains if found.findings and height >= _HIGH else ())
+            if gain.text and not read.benchmark
+        ]
         seen = MOST_SEEN if height >= _HIGH else 0 if is_placed else 2
         layout.add(
             verdict_rows(
@@ -538,16 +550,17 @@ class OverviewView(View):
                 most_seen=seen,
                 inside=read.inside,
                 benchmark=read.benchmark,
+                has_bars=bool(gains),
             )
         )
         for y in range(top, len(layout.rows)):
             act = partial(self._click, Chosen(FINDING, 0))
             self.places.append(Place(y, 0, width, act))
-        if tree is not None:
-            self._bar(layout, tree, read.lead)
         word, sure = how_sure(found)
         if sure:
-            layout.add(paragraph(f" {word}  ", sure, width, "dim"))
+            layout.add(paragraph(f" {word:<6}", sure, width))
+        if tree is not None:
+            self._bar(layout, tree, read.lead, gains)
         if read.meaning:
             is_high = height >= _HIGH
             rows = wrap(read.meaning, width, "dim", " ") if is_high else [
@@ -566,24 +579,37 @@ class OverviewView(View):
         text += f"; then {', '.join(more)}." if more else "."
         return paragraph(" PHASES  ", text, width, "value", "title")
 
-    def _bar(self, layout: Layout, tree: TimeTree, lead: Leaf | None = None) -> None:
+    def _bar(
+        self, layout: Layout, tree: TimeTree, lead: Leaf | None = None, gains: Sequence[Gain] = ()
+    ) -> None:
         """All of the time in one bar, each part of which leads to its leaf, as its name below
-        does."""
-        width = layout.width - 2
-        drawn, leaves = hundred_bar(tree, width)
-        for start, end, leaf in leaves:
+        does; below it, on the same scale, what each of the `gains` leaves of it."""
+        now, left = "100 %", [f"{100 / gain.high:.0f} to {100 / gain.low:.0f} %" for gain in gains]
+        if step_ns := tree.turn_mean_ns if tree.with_pauses else tree.step_mean_ns:
+            now = f"{duration(step_ns)} a step{', pauses too' * tree.with_pauses}"
+            left = [gain.step_left(step_ns) for gain in gains]
+        start, label = (8, 2 + max(map(len, (now, *left)))) if gains else (1, 0)
+        drawn, leaves = hundred_bar(tree, room := layout.width - 1 - start - label)
+        y = len(layout.rows)
+        for first, end, leaf in leaves:
             go = partial(self._go, Lead("time", LEAVES[leaf].key))
-            self.places.append(Place(len(layout.rows), start + 1, end + 1, go))
-        names: Row = ((" ", "text"), *legend(tree, width, lead))
+            self.places.append(Place(y, first + start, end + start, go))
+        head = f" {'Now' * bool(gains)}".ljust(start)
+        layout.add([((head, "label"), *drawn, (f"  {now}" * bool(gains), "text"))])
+        for gain, text in zip(gains, left, strict=True):
+            cure = gain.cure if 0 < len(gain.cure) < start - 1 else "Cured"
+            lead_in = f" {cure}".ljust(start)
+            layout.add([((lead_in, "label"), *cured_bar(gain, room), (f"  {text}", "text"))])
+        names: Row = ((" ", "text"), *legend(tree, layout.width - 2, lead))
         x = 0
         keys = {LEAVES[leaf].label: LEAVES[leaf].key for leaf in tree.leaves} | {"busy": "busy"}
         for text, _ in names:
             key = keys.get(text.partition(" %")[0].rstrip("<.0123456789 "))
             if key is not None:
                 go = partial(self._go, Lead("time", key))
-                self.places.append(Place(len(layout.rows) + 1, x, x + len(text), go))
+                self.places.append(Place(len(layout.rows), x, x + len(text), go))
             x += len(text)
-        layout.add([((" ", "text"), *drawn), names])
+        layout.add([names])
 
     def _also(self, read: Read, width: int, height: int, top: int | None = None) -> list[Row]:
         """Further findings, each a sentence or two lines of it, from line `top` on, or at the
@@ -594,9 +620,11 @@ class OverviewView(View):
         for number, one in enumerate(shown, 1):
             key = Chosen(FINDING, number)
             lead = f" also  {one.word}  "
-            lines = paragraph(lead, one.sentence, width)
+            # Of the pauses the verdict says all.
+            said = f"{one.sentence.partition(': ')[0]}." if one.with_pauses else one.sentence
+            lines = paragraph(lead, said, width)
             if len(lines) > _MOST_ALSO:
-                lines = [clip(((lead, "label"), (one.sentence, "text")), width)]
+                lines = [clip(((lead, "label"), (said, "text")), width)]
             rows += [chosen_row(row, width) for row in lines] if self._chosen == key else lines
             keys += [key] * len(lines)
         for y, key in enumerate(keys, height - len(rows) if top is None else top):

@@ -32,7 +32,7 @@ from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, clip, flow, halved, heading, labelled, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.lanes import step_rows
-from gputui.tui.widgets.run import metric_rows, no_run, problems, run_row, scope_rows
+from gputui.tui.widgets.run import metric_rows, no_run, notes, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, column, declared, table_rows
 from gputui.tui.widgets.tree import (
@@ -188,7 +188,7 @@ class PhasesView(TableView):
         rows += scope_rows(self.model, width, tables.instead)
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
         rows += mark_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
-        rows += problems(run, width, self.model.remark)
+        rows += [*problems(run, width, self.model.remark), *notes(run, width)]
         live, run = run, self._named(tables.run)
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)

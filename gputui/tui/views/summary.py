@@ -19,6 +19,7 @@ from gputui.state import Run, Session
 from gputui.tui.model import WHOLE, Model
 from gputui.tui.widgets.canvas import Row, fit, heading, labelled, wrap
 from gputui.tui.widgets.run import no_run, problems, run_row, scope_rows, state
+from gputui.tui.widgets.run import notes as run_notes
 from gputui.tui.widgets.table import Move, column
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
@@ -132,7 +133,7 @@ class SummaryView(TableView):
             return no_run(model, width, height, text)
         tables = model.once(self, lambda: listed(model.session, run, lost_end=model.lost_end))
         rows = [run_row(run, width, lost_end=model.lost_end), *scope_rows(model, width, WHOLE)]
-        rows += problems(run, width, model.remark, most=4)
+        rows += [*problems(run, width, model.remark), *run_notes(run, width, most=4)]
         self._tables = [
             table
             for table in tables

@@ -221,7 +221,7 @@ class TimeView(TableView):
         if run is None:
             return no_run(self.model, width, height)
         found, kernels = self._read = self.model.once(self, partial(self._of, run))
-        tree = found.tree if found else None
+        tree = found.shares_tree if found else None
         if found is None or tree is None:
             why = wrap(unaccounted(run), width - 2, "text", "  ")
             return [*why, *self._on_cpu(run, width, height - len(why), top + len(why))]

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
+from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.tables.time import amount, sums
 from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
@@ -47,6 +48,16 @@ def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, L
             places.append((at, at + size, leaf))
             at += size
     return tuple(spans), places
+
+
+def cured_bar(gain: Gain, width: int) -> Row:
+    """What is left of the same time once a cause is cured, on the scale of the 100 % bar: a bar as
+    long as it is at least, and a line to what it is at most."""
+    least, most = (max(1, round(width / end)) for end in (gain.high, gain.low))
+    if gain.is_open:
+        least = 0
+    line = "─" * (most - least - 1) + "┤" if most > least else ""
+    return ("█" * least, "good"), (line, "good")
 
 
 def legend(tree: TimeTree, width: int, lead: Leaf | None = None) -> Row:

@@ -21,6 +21,8 @@ from gputui.model.units import (
     watt_hours,
     watts,
 )
+from gputui.report.explain.time_tree import TimeTree
+from gputui.report.explain.verdict import with_pauses
 from gputui.report.machine_now import (
     INSTANCES_NOW,
     busy,
@@ -57,10 +59,11 @@ _LOW = 4
 
 
 def gpu_panel(
-    model: Model, tables: Tables, energy: Sequence[RunEnergy], height: int, width: int,
-    is_narrow: bool = False,
+    model: Model, tables: Tables, energy: Sequence[RunEnergy], beside: TimeTree | None, height: int,
+    width: int, is_narrow: bool = False,
 ) -> Panel:  # fmt: skip
-    """The GPU that the run uses most; the first one where that is unknown."""
+    """The GPU that the run uses most; the first one where that is unknown. Its time is counted as
+    in the tree `beside` it."""
     gpus, run = model.session.gpus, tables.run
     of = "whole run" if tables.session is model.session else "scope"
     devices = model.analysis(run, tables.session).devices
@@ -71,12 +74,15 @@ def gpu_panel(
     if is_narrow:  # one column: the 100 % bar is just above
         return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True,
                       own_scale=model.own_scale)  # fmt: skip
-    busy = None
+    busy, of_time = None, "of the time"
     for (_, device), tree in model.analysis(model.scoped or run).device_trees.items():
         if device == gpu.facts.index and tree.wall_ns:
-            busy = 100 * (1 - tree.share(tree.idle_ns))
+            shown = (with_pauses(tree) if beside and beside.with_pauses else None) or tree
+            busy = 100 * (1 - shown.share(shown.idle_ns))
+            of_time = "of each step" if shown.has_steps else "of the time"
+            of_time = "of the time, pauses too" if shown.with_pauses else of_time
     return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90,
-                  own_scale=model.own_scale)  # fmt: skip
+                  own_scale=model.own_scale, of_time=of_time)  # fmt: skip
 
 
 def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
@@ -95,7 +101,7 @@ def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
 
 def _panel(
     gpu: Gpu, run: Run, of: str, energy: RunEnergy | None, busy: float | None, width: int,
-    height: int, interval_s: float, *, pairs: bool, own_scale: bool,
+    height: int, interval_s: float, *, pairs: bool, own_scale: bool, of_time: str = "",
 ) -> Panel:  # fmt: skip
     """A GPU's figures, each with its last minute. After the run, and of a
     scope that was read again, they are means of the time in which it used the GPU: what an idle
@@ -112,7 +118,7 @@ def _panel(
     slowed = [f"throttled: {why}" for why in throttled_in(run, gpu.facts.index)[:1]]
     rows: list[Row] = []
     if busy is not None:
-        beside = ("  of the time", "dim") if not slowed else (f"  {slowed[0]}", "warn")
+        beside = (f"  {of_time}", "dim") if not slowed else (f"  {slowed[0]}", "warn")
         row: Row = ((f" {'GPU busy':<16}", "label"), (f"{percent(busy):>9}", "value"), beside)
         rows.append(row)
     found = [chart for chart in charts(gpu) if not chart.reason]

@@ -57,10 +57,12 @@ def verdict_rows(
     most_seen: int = MOST_SEEN,
     inside: str = "",
     benchmark: str = "",
+    has_bars: bool = False,
 ) -> list[Row]:
     """The answer: all of it, however low the screen: what stands below gives way. What was seen of
     where it is takes `most_seen` rows at most; `inside` is said where no line is known. Of the rows
-    of a `benchmark`, which that sentence stands for, nothing is to be tried."""
+    of a `benchmark`, which that sentence stands for, nothing is to be tried. `has_bars` is whether
+    what a step then takes is drawn below."""
     best = found.findings[0] if found.findings else None
     seen, headline = _seen(best, width, most_seen, inside), found.headline
     if best is not None and best.place:
@@ -80,7 +82,8 @@ def verdict_rows(
     if best is not None:
         rows += seen
         rows += paragraph(" Try   ", f"{best.advice}.", width)
-        rows += paragraph(" Gain  ", best.gain_text, width) if best.gain_text else []
+        gain = best.gain_beside_bars if has_bars else best.gain_text
+        rows += paragraph(" Gain  ", gain, width) if gain else []
     elif found.tree is not None and found.tree.has_steps and found.word in WITHOUT_A_CAUSE:
         idle = found.tree.share(found.tree.idle_ns)
         most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
@@ -139,25 +142,42 @@ def how_sure(found: Verdict) -> tuple[str, str]:
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
     is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
     leaf = LEAF_OF_KEY.get(best.cause) if best is not None and is_of_leaf else None
-    means = [tree.leaf_mean(leaf) if leaf is not None else None, tree.step_mean]
-    halves = [(mean.amount, half_width(mean)) for mean in means if mean is not None]
-    intervals = [f"{duration(ns)} ± {duration(half)}" for ns, half in halves if half is not None]
+    own = [(LEAVES[leaf].label, tree.leaf_mean(leaf))] if leaf is not None else []
+    loop = found.shares_tree or tree
+    of_step = "of a step's" if own else f"a step{' alone' * loop.with_pauses}"
+    halves = [
+        (name, mean.amount, half)
+        for name, mean in (*own, (of_step, tree.step_mean))
+        if mean is not None and (half := half_width(mean)) is not None
+    ]
     is_sure = all(
-        half is None or half <= part * ns
-        for part, (ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
+        half <= part * ns
+        for part, (_, ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
     )
     text = f"{count(tree.steps)} steady steps"
-    if not intervals:
+    if not halves:
         is_sure = False
-        text += ", too few for an interval"
+        text = f"only {text}, too few for an interval"
     elif is_sure or not 0 < tree.slow_program_steps <= FEW_SLOW:
-        text += f": {' of '.join(intervals)} each (95 %)"
+        told = " ".join(f"{name} {_plus_minus(ns, half)}" for name, ns, half in halves)
+        text = f"{told} (95 % interval, {text})"
     else:
         slow_ns = tree.slow_ns / max(1, tree.slow_steps)
         slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
         usual = duration(tree.step_ns.median)
         text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to say how often"
-    return ("Sure" if is_sure else "Unsure"), "; ".join(filter(None, (text, loop_mean(tree))))
+    mean = loop_mean(tree)
+    if loop.with_pauses:
+        seen = f"{count(loop.pauses)} pause{'s' * (loop.pauses != 1)} seen between steps"
+        text, mean = f"{seen}, with them {duration(loop.turn_mean_ns)} a step", text
+    return ("Sure" if is_sure else "Unsure"), "; ".join(filter(None, (text, mean)))
+
+
+def _plus_minus(ns: float, half_ns: float) -> str:
+    """ "42.1 ± 16.3 ms"; each in its own unit where the half width is far smaller."""
+    figure, _, unit = duration(ns).partition(" ")
+    half = duration(half_ns)
+    return f"{figure if half.endswith(f' {unit}') else duration(ns)} ± {half}"
 
 
 def evidence(finding: Finding) -> Lead | Details:
@@ -419,10 +439,8 @@ def metric_rows(run: Run, width: int, lines: int) -> list[Row]:
     return [((" ", "text"), *row) for row in flow(items, width - 1, lines)]
 
 
-def problems(run: Run, width: int, remark: str = "", most: int | None = None) -> list[Row]:
-    """What the person must know to trust the figures: losses, and what is not captured; `remark` is
-    a problem of the recording. Of more than `most` rows the last one shown ends in an ellipsis.
-    """
+def problems(run: Run, width: int, remark: str = "") -> list[Row]:
+    """What ended the run or makes its figures wrong; `remark` is a problem of the recording."""
     rows: list[Row] = wrap(f"! {remark}", width, "warn") if remark else []
     if run.ended is not None and run.outcome == "failed":
         rows += wrap(f"! {run.ended.reason}", width, "hot")
@@ -431,6 +449,13 @@ def problems(run: Run, width: int, remark: str = "", most: int | None = None) ->
         why = f" ({reason})" if (reason := why_lost(run)) else ""
         text = f"! {quantity(dropped)} records were dropped{why}: figures are too low"
         rows += wrap(text, width, "warn")
+    return rows
+
+
+def notes(run: Run, width: int, most: int | None = None) -> list[Row]:
+    """What the person must know to read the figures, such as what is not captured. Of more than
+    `most` rows the last one shown ends in an ellipsis."""
+    rows: list[Row] = []
     for each in remarks(run):
         rows += wrap(f"! {each.line}", width, "warn")
     if tracing := tracing_line(run, shares_error_points(run)):

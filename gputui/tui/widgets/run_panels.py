@@ -173,7 +173,8 @@ def causes(
     """Where each step goes, the leaf that the verdict is about among what is shown."""
     leaf = chosen.key if chosen is not None and chosen.kind == "leaf" else None
     rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None, lead)
-    title = "Where each step goes" if tree.has_steps else "Where the time goes"
+    is_of_steps = tree.has_steps and not tree.with_pauses
+    title = "Where each step goes" if is_of_steps else "Where the time goes"
     items: dict[int, Hashable] = {n: Chosen("leaf", leaf) for n, leaf in enumerate(shown)}
     return Panel(title, rows, of_scope(tree), items, "time")
 
