@@ -23,7 +23,14 @@ from gputui.attribute import (
 from gputui.attribute.instances import NO_INSTANCE
 from gputui.model.events import RangeDefined
 from gputui.model.hub import Numbering
-from gputui.model.naming import NOT_A_STEP, is_library_domain, step_rank, without_numbers
+from gputui.model.naming import (
+    NOT_A_STEP,
+    TOO_MANY,
+    XLA_COMPILES,
+    is_library_domain,
+    step_rank,
+    without_numbers,
+)
 
 # --- Which instance was innermost at any moment of the last minute, per thread and domain.
 
@@ -353,8 +360,6 @@ MAX_FOLDED = 5_000
 MAX_CAPTURED_LEVEL = 500
 """Nodes of graphs lie no deeper."""
 
-TOO_MANY = "(too many ranges)"
-
 _NOT_KEPT = -1
 
 Style = Literal["PushPop", "StartEnd"]
@@ -419,7 +424,10 @@ class Nodes:
             node_before = self._by_name.get((parent, attributes.name))
             if node_before is not None:
                 return node_before
-            if self._count > MAX_NODES:
+            # XLA compiles each candidate that it tunes with some 450 passes, a program id in each
+            # name: they alone were more than MAX_NODES.
+            is_compiling = XLA_COMPILES.match(attributes.name)
+            if is_compiling or self._count > MAX_NODES:
                 attributes = attributes._replace(name=without_numbers(attributes.name))
                 node_before = self._by_name.get((parent, attributes.name))
                 if node_before is not None:

@@ -327,10 +327,12 @@ class _Levels(NamedTuple):
 
 @lru_cache(maxsize=1 << 15)
 def _levels(name: str) -> _Levels:
-    if not any(map(str.isdigit, name)):
+    if not name.endswith("#") and not any(map(str.isdigit, name)):
         return _Levels(name, name, name)
     if (of_engine := read_engine_range(name)) is not None:
         return _Levels(of_engine.name, of_engine.name, of_engine.name)
+    if (of_xla := xla_range(name)) is not None:
+        return _Levels(of_xla, of_xla, of_xla)
     plain = _compiled(_ID).sub("#", _compiled(_ANNOTATION).sub("", name))
     plain = _compiled(_SIZES).sub("[#]", plain).rstrip() or "#"
     texts = ["", "", ""]
@@ -351,6 +353,28 @@ def _level(number: re.Match[str]) -> int:
         return 0
     is_part = not between or between[-1] in ".[" or word.endswith(_PARTS) or number["after"]
     return 2 if is_part and word else 1
+
+
+TOO_MANY = "(too many ranges)"
+"""The name of what stands for ranges of which there is no room for names."""
+
+XLA_COMPILES = re.compile(r"Xla(?!Module)")
+"""Ranges of XLA's compiler, of which a step has none."""
+
+_XLA = re.compile(
+    r"(?P<what>Xla\w+|Thunk):#(?:[^#]*?,)??(?:name|hlo_module|hlo_op|module)=(?P<of>[^,#]*)"
+)
+
+
+def xla_range(name: str) -> str | None:
+    """What one of XLA's own ranges is of, without the numbers of one compilation: `jit_step` for
+    `XlaModule:#hlo_module=jit_step,program_id=7#`, `XlaPass algsimp` for one of its compiler's;
+    None for another range (tsl/profiler/lib/traceme_encode.h has the format)."""
+    if (its := _XLA.match(name)) is None:
+        return None
+    if its["what"] in ("XlaModule", "Thunk"):
+        return its["of"]
+    return f"{its['what']} {its['of'].rstrip('.0123456789')}"
 
 
 def without_numbers(name: str) -> str:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from gputui.attribute import range_stacks
 from gputui.attribute.definitions import MAX_NAMES, OTHER_MARKS
 from gputui.attribute.operations import MARGIN_NS
-from gputui.attribute.range_stacks import MAX_FOLDED, MAX_NODES, MAX_STACKS, OWN_BRANCHES, TOO_MANY
+from gputui.attribute.range_stacks import MAX_FOLDED, MAX_NODES, MAX_STACKS, OWN_BRANCHES
 from gputui.attribute.ranges import LOST, MAX_LEVEL
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import PAYLOAD_NAMES, WRITTEN_KINDS, CaptureDelta, Mark, StepTimeline
 from gputui.model.hub import Numbering
-from gputui.model.naming import api_name, demangle, is_library_domain, step_rank
+from gputui.model.naming import TOO_MANY, api_name, demangle, is_library_domain, step_rank
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.phases import phase_rows
 from gputui.report.tables import run_tables
@@ -205,6 +205,19 @@ def test_too_many_ranges_share_a_node(program, monkeypatch, most, name):
     assert len(traced.run.ranges) == MAX_NODES + 1
     (shared,) = [n for n in traced.run.ranges.values() if n.definition.name == name]
     assert shared.cpu.count == 500
+
+
+def test_what_xla_compiles_has_a_node_for_each_pass_and_not_for_each_program(program):
+    names = [f"XlaPass:#name=algsimp,module=fusion.{n},program_id={n}#" for n in range(40)]
+    traced = Traced(program)
+    records = [
+        record
+        for n, name in enumerate(names)
+        for record in (program.push(2 * n, name), program.pop(2 * n + 1))
+    ]
+    run = traced.finish(*records)
+    (node,) = run.ranges.values()
+    assert (node.definition.name, node.cpu.count) == ("XlaPass algsimp", 40)
 
 
 def test_a_moment_at_a_boundary_belongs_to_what_begins_there(program):

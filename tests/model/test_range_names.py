@@ -77,3 +77,10 @@ def test_siblings_are_of_one_kind() -> None:
 def test_hostile_names_take_time_in_proportion() -> None:
     for name in ("[1," * 1300, "1 " * 2000, ", a = (" * 600, "a" * 4096, "0x" * 2000, "- " * 2000):
         assert names(name)
+
+
+def test_ranges_of_xla_go_by_what_they_are_of() -> None:
+    module = "XlaModule:#{}hlo_module=jit_step,program_id={}#"
+    assert names(module.format("", 7), module.format("prefix=args[0],", 9)) == {"jit_step"}
+    assert names("XlaPass:#name=algsimp,module=jit_copy,program_id=9#") == {"XlaPass algsimp"}
+    assert names("Thunk:#hlo_op=copy.1,unique_hlo_op_id=4294967297#") == {"copy.1"}

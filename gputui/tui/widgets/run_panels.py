@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -10,6 +9,7 @@ from itertools import takewhile
 from gputui.base.sanitize import cut_middle
 from gputui.model.kernel_categories import cut_apart
 from gputui.model.leaves import Leaf
+from gputui.model.naming import TOO_MANY, XLA_COMPILES
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import FEW
 from gputui.model.units import count, duration, percent
@@ -314,12 +314,10 @@ def output(run: Run, height: int, width: int) -> Panel:
     return Panel("Output", log_rows(run, width, height - 1), note, view="log")
 
 
-_COMPILES = re.compile(r"Xla(Compile|Optimize|Emit|Pass|Autotun)")
-
-
 def telling(run: Run, rows: list[PhaseRow]) -> tuple[PhaseRow, ...]:
     """No phases where these are some of a library, a small part of the run; nor those of
     XLA's compiler, of which a step has none: they filled the panel."""
-    rows = [row for row in rows if not _COMPILES.match(row.name)]
+    if any(XLA_COMPILES.match(row.name) for row in rows):  # which made them too many
+        rows = [row for row in rows if not XLA_COMPILES.match(row.name) and row.name != TOO_MANY]
     seen_ns = sum(row.cpu_total_ns for row in rows)
     return tuple(rows) if 100 * seen_ns >= LEAST_LEVEL * run.duration_ns else ()
