@@ -449,7 +449,7 @@ class MarkCounts:
 MOST_PLACES = 2000
 """Lines and calls of a process that are kept apart; further ones are left out."""
 
-_CALL = re.compile(r"[a-z_.]{1,40}")
+_CALL = re.compile(r"[a-z0-9_.]{1,60}")
 _SHAPE = re.compile(r"[\w:.,x]{1,120}|-")
 _MOST = 1 << 60
 

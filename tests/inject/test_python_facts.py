@@ -12,11 +12,14 @@ import pytest
 from gputui.inject import hook
 
 TORCH = """
+from types import SimpleNamespace
 __version__ = "{version}"
+linalg = SimpleNamespace(inv=lambda matrix: matrix)
 class Tensor:
     shape, dtype, nbytes, is_cuda = (4, 3), "torch.float32", 48, False
     def to(self, device): return self
     def item(self): return 1.0
+    def float(self): return self
     def __float__(self): return 1.0
 """
 
@@ -242,6 +245,41 @@ some()
     facts, _ = written(tmp_path, program)
     again = {key[1]: sums for key, sums in added(facts).items() if key[0] == "copied.again"}
     assert again == {"15": (9, 9 << 20), "19": (4, 4 << 20)}
+
+
+@needs_monitoring
+def test_a_function_that_is_given_the_very_same_again_is_told(tmp_path: Path) -> None:
+    """Not one whose tensor is written to, is another view, small, or has the type already."""
+    program = f"""
+import time
+import torch
+class Matrix(torch.Tensor):
+    nbytes, _version, _base, is_cuda, at = 1 << 20, 0, None, True, 7
+    def is_inference(self): return False
+    def data_ptr(self): return self.at
+kept, written, small, base = Matrix(), Matrix(), Matrix(), Matrix()
+small.nbytes = 100
+def some():
+    for turn in range(12):
+        torch.linalg.inv(kept)
+        torch.linalg.inv(written); written._version += 1
+        torch.linalg.inv(small)
+        torch.linalg.inv(Matrix())
+        kept.float()
+        view, other = Matrix(), Matrix()
+        view._base = other._base = base
+        other.at = turn
+        torch.linalg.inv(view)
+        torch.linalg.inv(other)
+some()
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program)
+    again = {key[:2]: sums for key, sums in added(facts).items() if key[0].startswith("again.")}
+    assert again == {
+        ("again.torch.linalg.inv", "12"): (11, 11 << 20),
+        ("again.torch.linalg.inv", "20"): (11, 11 << 20),
+    }
 
 
 TEXTS = """

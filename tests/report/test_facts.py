@@ -69,6 +69,9 @@ ATTENTION_FP32 = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention
 COPY = "elementwise_kernel<128, 4, gpu_kernel_impl_nocast<direct_copy_kernel_cuda(TensorIterator)>>"
 SORT = "radixSortKVInPlace<2, -1, 128, 32, float, long, unsigned int>"
 BLUESTEIN = "void regular_bluestein_fft<1063u, EPT<4u>, 256u>"
+DOUBLE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>"
+POWER = "at::native::vectorized_elementwise_kernel<4, pow_tensor_scalar<float, double>>"
+UNFOLD = "void at::native::im2col_kernel<float>"
 DEQUANTIZE = "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"
 
 
@@ -114,6 +117,10 @@ def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Ses
         (DEQUANTIZE, 0.14, None, BUSY),
         (BLUESTEIN, 0.15, "prime_fft", BUSY),
         (BLUESTEIN, 0.12, None, BUSY),
+        (DOUBLE, 0.25, "float64", BUSY),
+        (DOUBLE, 0.15, None, BUSY),
+        (POWER, 0.25, None, BUSY),
+        (UNFOLD, 0.15, "without_cudnn", BUSY),
     ],
 )
 def test_kernels_that_a_better_way_has_none_of(

@@ -272,6 +272,35 @@ def test_layers_that_compute_the_same_again_are_found_with_their_line(
     assert finding.modelled[0].high == pytest.approx(1 / (1 - 0.6 * 0.97))
 
 
+@pytest.mark.parametrize(("its_ms", "graphs", "is_found"),
+                         [(300, 0, True), (80, 0, False), (300, 5, False)])  # fmt: skip
+def test_what_a_function_makes_again_of_the_same_tensor_is_found_by_what_its_line_launches(
+    its_ms: int, graphs: int, is_found: bool
+) -> None:
+    lines = [
+        LineDefined(time_ns=0, process=1, line=n, path="/u/t.py", number=n + 4, function="step")
+        for n in (3, 4)
+    ]
+    steps = replace(
+        delta({Leaf.MATMUL: 0.9, Leaf.OTHER: 0.07, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(LineCalls(3, "again.torch.linalg.inv", 100, 1 << 30, ""),),
+        line_launches=(
+            LineLaunches(0, 3, 10, its_ms * 1_000_000),
+            LineLaunches(0, 4, 30, (1000 - its_ms) * 1_000_000),
+        ),
+    )
+    replays = [calls(cudaGraphLaunch=(graphs, 10))] if graphs else []
+    outcome = concluded(*lines, steps, *replays)
+    if not is_found:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "computed_before"
+    assert finding.sentence.startswith("torch.linalg.inv() is given the very same tensor each time")
+    assert finding.evidence == ("At t.py:7 step, 30 % of the GPU's time",)
+    assert finding.value == pytest.approx(30 * 0.97)
+
+
 @pytest.mark.parametrize(("unused_mib", "is_found"), [(300, True), (10, False)])
 def test_gradients_without_an_optimizer_are_found_where_they_are_many(
     unused_mib: int, is_found: bool

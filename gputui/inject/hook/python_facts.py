@@ -16,7 +16,9 @@ and `attention.weights`, calls of torch's attention that give its weights. `load
 program's functions that make the samples of torch's DataLoader, with the number of its workers as
 BYTES: python_lines has them of a loader that it finds waited for. Of tokens that a model is given,
 how many were looked at and how many are a beginning that all texts share, as BYTES of
-`beginning.all` and `beginning.shared`.
+`beginning.all` and `beginning.shared`. `again.FUNCTION` are calls of functions whose result
+follows from one tensor (an inverse, a transform, a cast) with the very tensor of the time before,
+unchanged.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -60,6 +62,25 @@ _FUNCTIONS = {
     "jax": ("device_get", "device_put", "block_until_ready"),
 }
 
+_FOLLOWS = {
+    "torch.linalg": "",
+    "torch.fft": "",
+    "jax.numpy.linalg": "",
+    "jax.numpy.fft": "",
+    "torch.nn.functional": "normalize one_hot softmax log_softmax interpolate pad unfold gelu silu",
+    "torch": "inverse sort argsort unique cumsum softmax log_softmax norm cov corrcoef quantile "
+    "median topk flip tril triu",
+    "torch.Tensor": "inverse sort argsort unique cumsum softmax log_softmax norm topk contiguous "
+    "float double half bfloat16 to_dense to_sparse to_sparse_csr coalesce repeat",
+}
+"""Functions, by what they are found in, whose result follows from their first tensor and what is
+no tensor: all functions where none is named."""
+_OWN_TYPE = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}
+MOSTLY_AGAIN = 4
+"""Calls with the same tensor for each with another one from which they are said to be again."""
+VARIES = 8
+"""Calls in a row with another tensor after which those of a place are looked at no more."""
+
 _TOKENS = re.compile(r"\d+x\d+:int(32|64):cpu")
 TEXTS, SHORTEST, LEAST_VOCABULARY = 64, 16, 256
 """Texts of a batch that are looked at for padding, the first ones, tokens that they have at least,
@@ -91,6 +112,12 @@ class Facts:
         self._kept: list[Any] = []
         """What the numbers of functions stand for: so that no other gets one of them."""
         self._tensor: Any = None
+        self._follows: dict[int, str] = {}
+        """Functions whose result follows from their first tensor, by their numbers."""
+        self._given: dict[tuple[int, int], list[Any]] = {}
+        """By the place of a call of one: its name, function and line; the tensor that it was given
+        last, with what it was then; and how often it was the same, of how many bytes, and another
+        one, also in a row."""
         self._tokens: dict[tuple[Any, int], list[int]] = {}
         """By line: tokens that were looked at as they are copied, and how many are padding."""
         self._repeats: LayerRepeats | None = None
@@ -143,6 +170,15 @@ class Facts:
                 self._kept.append(function)
                 self._names[id(function)] = name
 
+        for place, some in _FOLLOWS.items():
+            home, _, last = place.rpartition(".")
+            owner = sys.modules.get(place) or getattr(sys.modules.get(home), last, None)
+            for name in some.split() or [each for each in dir(owner) if each.islower()]:
+                function = getattr(owner, name, None)
+                if name[0] != "_" and callable(function) and id(function) not in self._names:
+                    self._kept.append(function)
+                    self._follows[id(function)] = f"{place}.{name}".replace("torch.Tensor.", "")
+
     def watch_calls(self) -> bool:
         """Have the interpreter report calls in the program's code; False where it cannot."""
         tool = free_tool()
@@ -156,7 +192,10 @@ class Facts:
 
         def called(code: Any, offset: int, function: Any, first: Any) -> Any:
             name = names.get(id(function))
-            if name is None or (name in casts and type(first) is not self._tensor):
+            if name is None:
+                follows = self._follows.get(id(function))
+                return None if follows and self._see_given(code, offset, follows, first) else off
+            if name in casts and type(first) is not self._tensor:
                 return off
             try:
                 site = sites.get((id(code), offset))
@@ -197,20 +236,46 @@ class Facts:
             frame = frame.f_back
         return True
 
+    def _see_given(self, code: Any, offset: int, name: str, tensor: Any) -> bool:
+        """Compares what a function is given with what the same call was given the time before;
+        whether the place is still worth it."""
+        place = id(code), offset
+        site = self._given.get(place)
+        if site is None:
+            if len(self._given) >= MOST_SITES:
+                return False
+            where = self._where(code, offset)
+            site = self._given[place] = [name, *where, code, None, (), 0, 0, 0, 0]
+        now: tuple[Any, ...]
+        now, owner = (), None
+        with contextlib.suppress(Exception):
+            now, owner = _as_given(name, tensor)
+        is_same = bool(now) and site[4] is not None and site[4]() is owner and site[5] == now
+        site[4], site[5] = weakref.ref(owner) if now else None, now
+        site[6] += is_same
+        site[7] += now[0] if is_same else 0
+        site[8] += not is_same
+        site[9] = 0 if is_same else site[9] + 1
+        return bool(site[9] <= VARIES)
+
     def _new_site(self, code: Any, offset: int, name: str) -> list[Any] | None:
         if len(self._sites) >= MOST_SITES:
             return None
+        seen: dict[int, Any] | None = {} if name in _MOVES else None
+        where = self._where(code, offset)
+        site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code, seen, 0, 0]
+        return site
+
+    def _where(self, code: Any, offset: int) -> tuple[Any, int]:
+        """The function and line of a call: of a library's the program's that it was called from."""
         line = next(
             (line for begin, end, line in code.co_lines() if begin <= offset < end and line), 0
         )
-        where = code, line
         if _INSTALLED.search(code.co_filename):  # a trainer's: the line that called it says more
-            frame = self._program_frame(sys._getframe(2))
-            where = (frame.f_code, frame.f_lineno) if frame is not None else where
-        # The code is kept, so that no other gets its number.
-        seen: dict[int, Any] | None = {} if name in _MOVES else None
-        site = self._sites[id(code), offset] = [0, 0, "-", name, *where, code, seen, 0, 0]
-        return site
+            frame = self._program_frame(sys._getframe(3))
+            if frame is not None:
+                return frame.f_code, frame.f_lineno
+        return code, line
 
     def note(self, name: str, frame: Any, size: int) -> None:
         """Have something written once, with the program's line that a frame is called from."""
@@ -239,6 +304,11 @@ class Facts:
             if again:
                 site[8], site[9] = 0, 0
                 write(f"c copied.again {number(code, line)} {again} {again_bytes} {shape}\n")
+        for name, function, line, _, _, _, same, size, others, _ in list(self._given.values()):
+            if same > MOSTLY_AGAIN * others:
+                write(f"c again.{name} {number(function, line)} {same} {size} -\n")
+        for site in list(self._given.values()):
+            site[6:9] = 0, 0, 0
         for where in list(self._tokens):
             tokens, padding = self._tokens.pop(where)
             if tokens:
@@ -477,6 +547,22 @@ class LayerRepeats:
             (where, whole // 1_000_000, again.get(where, 0) // 1_000_000)
             for where in sorted(self._renewed, key=lambda where: -again.get(where, 0))[:MOST_LINES]
         ]
+
+
+def _as_given(name: str, tensor: Any) -> tuple[tuple[Any, ...], Any]:
+    """What a tensor is now, its size first, and what must be the same: the one that it is a view
+    of, or itself. () where it is small, of the host, or nothing that a change would show."""
+    size = int(tensor.nbytes)
+    if not hasattr(tensor, "is_cuda"):  # an array of JAX, which never changes
+        return ((size,) if size >= AGAIN_BYTES else ()), tensor
+    costs_nothing = str(tensor.dtype) == f"torch.{_OWN_TYPE.get(name, '')}" or (
+        name == "contiguous" and tensor.is_contiguous()
+    )
+    if size < AGAIN_BYTES or costs_nothing or not tensor.is_cuda or tensor.is_inference():
+        return (), tensor
+    base = tensor._base
+    now = size, int(tensor._version), tensor.data_ptr(), tuple(tensor.shape)
+    return now, tensor if base is None else base
 
 
 def _see_again(site: list[Any], tensor: Any, size: int, looks: bool) -> None:

@@ -18,7 +18,7 @@ from gputui.model.naming import short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import synchronizations
-from gputui.report.explain.lines import beside, called_lines, printed_line
+from gputui.report.explain.lines import beside, called_lines, launched_share, printed_line
 
 # Autograd's anomaly mode.
 
@@ -584,6 +584,57 @@ def _computed_again(
     return place, part, 0.7 * part * products, part * tree.kernels_share
 
 
+# What one call makes again of the same tensor.
+
+AGAIN_SHARE = 0.1
+"""Share of the GPU's time from which lines that compute the same again are a finding. It rests on
+no program with such a fault yet."""
+
+BEFORE_THE_LOOP = (
+    "compute it once, before the loop, and keep it; again only where what it is made of changes"
+)
+
+
+def computed_before(analysis: Analysis) -> Iterator[Finding]:
+    """Functions of one tensor (an inverse, a transform, a cast) that are given the very same one,
+    unchanged, each time. What replays of CUDA graphs write is not seen."""
+    tree, run = analysis.tree, analysis.run
+    if tree is None or any("GraphLaunch" in call.name for call in run.api.values()):
+        return
+    calls = {seen.call for seen in run.line_calls.values() if seen.call.startswith("again.")}
+    shares: dict[str, float] = {}
+    functions: dict[str, str] = {}
+    for line in called_lines(run, calls):
+        shares[line.where] = launched_share(run, line.where) or 0.0
+        functions.setdefault(line.where, line.call.removeprefix("again."))
+    share = tree.kernels_share * sum(shares.values())
+    if share < AGAIN_SHARE:
+        return
+    place = max(shares, key=lambda where: shares[where])
+    yield Finding(
+        cause="computed_before",
+        view="kernels",
+        word="the same is computed again",
+        sentence=(
+            f"{functions[place]}() is given the very same tensor each time, unchanged: "
+            f"{100 * share:.0f} % of the time goes to lines that compute the same again."
+        ),
+        advice=BEFORE_THE_LOOP,
+        value=100 * share,
+        threshold=100 * AGAIN_SHARE,
+        source="calls of functions of one tensor, and the lines at which launches were seen",
+        recoverable=share,
+        gains=gain_of(0.6 * share, share),
+        evidence=tuple(
+            f"At {where}, {100 * its:.0f} % of the GPU's time"
+            for where, its in sorted(shares.items(), key=lambda pair: -pair[1])[:3]
+            if its
+        ),
+        place=place,
+        leads=True,
+    )
+
+
 # A beginning that all texts share.
 
 SHARED = 0.5
@@ -678,6 +729,7 @@ RULES = (
     RunRule(15, padding),
     RunRule(15, repeated_layers),
     RunRule(15, shared_beginning),
+    RunRule(15, computed_before),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),

@@ -120,6 +120,31 @@ _CAUSES = (
         "28.0 ms became 16.0 and 24.2 became 11.8 in two programs on an H200, of which it is 0.63",
     ),
     _Named(
+        "float64",
+        re.compile(
+            r"^(?!.*(\bfloat\b|Half|half|BFloat16|bfloat16|float32|float16))"
+            r".*(at::native.*\bdouble\b|d884|dgemm|f64f64)",
+            re.S,
+        ),
+        "FP64",
+        "Kernels that compute in FP64 take {share}.",
+        "FP32: torch.from_numpy() and torch.tensor() of NumPy's arrays keep their FP64, "
+        ".astype(np.float32) or dtype=torch.float32 does not",
+        0.5,
+        "an operand of 8 bytes in place of 4, and half of the peak of FP32 (H100, A100) or less",
+        told_by=Leaf.MATMUL_SIMT,
+    ),
+    _Named(
+        "without_cudnn",
+        re.compile(r"\bim2col|\bcol2im|vol2col|col2vol|slow_conv", re.I),
+        "unfolded convolutions",
+        "Kernels that only unfold what convolutions read take {share}.",
+        "nn.Conv2d with cuDNN in place of unfold() and a product "
+        "(torch.backends.cudnn.enabled=True)",
+        0.9,
+        "PyTorch's own convolution writes each patch out and multiplies, as F.unfold() does",
+    ),
+    _Named(
         "dequantization",
         re.compile(r"dequantiz", re.I),
         "dequantization",

@@ -138,6 +138,19 @@ def _of_samples(times: int, whole: int) -> str:
     return f"{times} of {whole} samples" if whole > 1 else "one sample"
 
 
+def launched_share(run: Run, where: str) -> float | None:
+    """Share, 0 to 1, of the GPU time whose launch samples saw that a line of the program launched,
+    by the line as it is printed; None where samples are few."""
+    readings = its_ns = whole_ns = 0
+    for seen in run.line_launches.values():
+        if not seen.kernel:
+            line = _defined(run, seen.process, seen.line)
+            is_its = line and printed_line(line.path, line.number, line.function) == where
+            readings, whole_ns = readings + seen.readings, whole_ns + seen.gpu_ns
+            its_ns += seen.gpu_ns if is_its else 0
+    return its_ns / whole_ns if readings >= LEAST_SAMPLES and whole_ns else None
+
+
 class _Seen(NamedTuple):
     samples: int
     inside: int = 0
