@@ -524,10 +524,26 @@ def cut_apart(texts: Sequence[str], width: int) -> list[str]:
 _LEAST_APART = 12
 
 
+# What names of NVIDIA's products say of no use, in which their formats were cut away.
+_XMMA = re.compile(
+    r"^sm\d+_xmma_|_nhwckrsc|_g1|_warpgroupsize[\dx]+|_execute|_segment_k_off|_strided_kernel$|_kernel(?:__\w+)?$"
+)
+_OF_CUTLASS = re.compile(r"\bKernel2?<(\w+)|6KernelI.*?\d(Implicit[A-Z]\w+?)I")
+
+
+def _told_short(name: str) -> str:
+    """A kernel's own name, with as little around its operation, format and size as can be."""
+    short = short_name(name)
+    if "_xmma_" in short:
+        return _XMMA.sub("", short).replace("tilesize", "")
+    its = _OF_CUTLASS.search(name) if short in ("Kernel", "Kernel2") or short[:2] == "_Z" else None
+    return next(filter(None, its.groups()), short) if its else short
+
+
 def short_names(names: Sequence[str], width: int) -> list[str]:
     """Kernels' own names; those that share one get the words of their full names that tell them
     apart, and what still reads alike gets a number."""
-    shorts = [short_name(name) for name in names]
+    shorts = [_told_short(name) for name in names]
     groups: dict[str, list[str]] = {}
     for name, short in zip(names, shorts, strict=True):
         groups.setdefault(short, []).append(name)

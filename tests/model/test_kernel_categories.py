@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cli.declaration import UsageError, kernel_category
-from gputui.model.kernel_categories import OTHER, RULES, category, configure
+from gputui.model.kernel_categories import OTHER, RULES, category, configure, short_names
 from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.state import Session
@@ -219,3 +219,15 @@ def test_of_long_names_the_beginning_is_looked_at() -> None:
     name = "k" + "x" * 3000 + "gemm"
     assert (category(name), category("gemm" + name)) == ("other", "matmul")
     assert len(short_name(name)) == len(name)
+
+
+def test_a_product_goes_by_its_operation_formats_and_sizes() -> None:
+    of = "_warpgroupsize2x1x1_execute_segment_k_off_kernel__5x_cublas"
+    names = [
+        f"sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x256x32{of}",
+        "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_64x64_tn_align1>(Params)",
+    ]
+    assert short_names(names, 60) == [
+        "gemm_f32f32_tf32f32_f32_nt_n_128x256x32",
+        "cutlass_75_tensorop_bf16_s1688gemm_bf16_64x64_tn_align1",
+    ]
