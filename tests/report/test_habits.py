@@ -659,6 +659,18 @@ def test_recorded_programs_name_the_lines_that_copy_read_and_collect(
     assert outcome.findings[0].evidence[0] == evidence
 
 
+def test_a_line_that_is_said_to_copy_has_no_more_bytes_than_were_copied() -> None:
+    """`.to(torch.float32)` of tensors on the GPU copies nothing: it was a line of the copies up."""
+    session, run = fault("copied_by_line")
+    [copies] = [its for its in run.line_calls.values() if its.call == "to"]
+    on_gpu = replace(copies, call="cpu", tensor="1:float32:gpu")
+    run.line_calls[copies.process, copies.line, "cpu"] = on_gpu
+    outcome = conclusion(Analysis(session, run))
+    assert outcome is not None
+    [its] = outcome.findings[0].evidence
+    assert its.startswith(".to() at copies.py:7")
+
+
 def test_a_function_that_the_compiler_gave_up_is_named_as_the_program_says() -> None:
     """A VAE on an H200 that counts its calls in an attribute."""
     outcome = conclusion(gains.analysis_of("cell_counts_vae"))

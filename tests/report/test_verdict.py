@@ -217,7 +217,8 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     # More than the bar of the step allows: a graph takes what small kernels lose, too.
     assert found.step_ns is not None
     step_ns = found.step_ns / 0.75
-    ends = f"{duration(step_ns / gain.high)} to {duration(step_ns / gain.low)}"
+    least, most = duration(step_ns / gain.high), duration(step_ns / gain.low)
+    ends = f"{least.removesuffix(' ms')} to {most}"
     text = f"{gain.low:.1f} to {gain.high:.1f}× faster ({duration(step_ns)} a step → {ends})"
     # All that idles goes: no more of the bar does.
     condition = "4.0× if all idle time does, more if kernels go, too"

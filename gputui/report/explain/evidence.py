@@ -21,6 +21,7 @@ from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
     MOSTLY,
+    CalledLine,
     LikeliestLine,
     beside,
     called_in,
@@ -141,15 +142,7 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
     """Which calls at which lines of the program copy, wait or give memory back."""
     run = analysis.run
     if leaf in (Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED):
-        copied = sum(
-            row.size.total for row in run.memory_operations.values() if "Host" in row.operation
-        )
-        lines = [
-            line
-            for line in called_lines(run, {*_FORTH, *_BACK})
-            if line.call in (_BACK if line.is_of_gpu else _FORTH)
-            and line.tensor_bytes >= OF_COPIES * copied
-        ]
+        lines = _copying(run, "pageable" if leaf is Leaf.COPY_PAGEABLE else "pinned")
     elif leaf is Leaf.SYNC:
         lines = [line for line in called_lines(run, _READS) if line.is_of_gpu or not line.shape]
         lines.sort(key=lambda line: -line.calls)
@@ -165,6 +158,30 @@ def _calls(analysis: Analysis, leaf: Leaf) -> tuple[str, ...]:
         if 2 * line.calls >= min(steps, LEAST_SEEN)
     )
 
+
+def _copying(run: Run, kind: str) -> list[CalledLine]:
+    """The lines that may make a kind of copies, those of most bytes first."""
+    rows = [row for row in run.memory_operations.values() if "Host" in row.operation]
+    own = [row for row in rows if kind in (row.source_kind, row.destination_kind)]
+    left = dict.fromkeys((True, False), 0)
+    for row in own or rows:
+        left["Device-to-Host" in row.operation] += row.size.total
+    least = OF_COPIES * sum(left.values())
+    calls = called_lines(run, {*_FORTH, *_BACK})
+    lines: list[CalledLine] = []
+    # .to() last: of a tensor on the GPU it may change the format there, and copy nothing.
+    for line in sorted(calls, key=lambda line: line.call == "to"):
+        is_back = line.is_of_gpu
+        if line.call in (_BACK if is_back else _FORTH) and (
+            least <= line.tensor_bytes <= EXPLAINED * left[is_back]
+        ):
+            left[is_back] -= line.tensor_bytes
+            lines.append(line)
+    return sorted(lines, key=lambda line: -line.tensor_bytes)
+
+
+EXPLAINED = 1.5
+"""How many times the bytes that are left to explain a line may have that is said to copy them."""
 
 LEAST_SEEN = 20
 """Calls that are not set-up, of runs of more steps."""

@@ -159,7 +159,7 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     @property
     def _steps(self) -> str:
         """What a step takes now and then, of one cure; empty where it is not known."""
-        if len(self.gains) > 1 or not self.step_ns or not self.share_percent or self.with_pauses:
+        if len(self.gains) != 1 or not self.step_ns or not self.share_percent or self.with_pauses:
             return ""
         step_ns, [gain] = 100 * self.step_ns / self.share_percent, self.gains
         return f" ({duration(step_ns)} a step → {gain.step_left(step_ns)})"
