@@ -657,7 +657,7 @@ def test_where_no_line_is_frequent_the_function_is_named() -> None:
     seen = [(None, line, 5) for line in range(1, 5)]
     answer = verdict(analysed(at_lines(shares, *seen)))
     assert answer is not None
-    says = "In 100 % of 20 samples the program was in f (t.py), at no one line"
+    says = "In 100 % of 20 samples the program was in f, at lines such as t.py:1 and t.py:2"
     assert answer.findings[0].evidence == (says,)
     assert (
         verdict(analysed(at_lines(shares, *seen, function="<module>"))).findings[0].evidence == ()

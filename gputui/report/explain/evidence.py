@@ -29,6 +29,7 @@ from gputui.report.explain.lines import (
     launched_at,
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
+from gputui.report.statistics import api_rows
 from gputui.state import Run
 
 
@@ -64,7 +65,20 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
         other = f"Its samples are made in {where_made}, in {whose}"
     if leaf is Leaf.ALLOCATION and caches_nothing(analysis):
         other = "Where the variable is set was not recorded: before the first tensor on the GPU"
-    return tuple(filter(None, (place, other)))
+    allocated = _allocated(analysis) if leaf is Leaf.ALLOCATION else None
+    return tuple(filter(None, (place, allocated, other)))
+
+
+_ALLOCATES = re.compile(r"cuda(Malloc|Free)|cuMem(Alloc|Free|Create|Map|Unmap|Release)")
+
+
+def _allocated(analysis: Analysis) -> str | None:
+    """How often a step allocates and frees: a pool that is emptied does as often as one that is
+    off, so that the number is of the arrays that it makes."""
+    rows = [row for row in api_rows(analysis.run) if _ALLOCATES.match(row.name)]
+    each = [(row.name, row.instances / max(1, analysis.all_steps)) for row in rows[:MOST_CALLS]]
+    told = [f"{name} {times:,.0f} ×" for name, times in each if times >= 1.0]
+    return f"{' and '.join(told)} a step" if told else None
 
 
 def embeddings_called(analysis: Analysis) -> str | None:
@@ -255,7 +269,9 @@ def _in_function(lines: list[LikeliestLine]) -> str | None:
     if function == "<module>" or seen < MOSTLY * samples:
         return None
     share = f"{100 * seen / samples:.0f} %"
-    return f"In {share} of {samples} samples the program was in {function} ({file}), at no one line"
+    own = [line.number for line in lines if (line.caller, line.file) == (function, file)]
+    at = " and ".join(f"{file}:{number}" for number in own[:MOST_CALLS])
+    return f"In {share} of {samples} samples the program was in {function}, at lines such as {at}"
 
 
 def _line_in_words(line: LikeliestLine) -> str:
