@@ -15,7 +15,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, BOUND, CannotApply, Cure, combined, idle, replaced
+from . import ANY, BOUND, CannotApply, Cure, combined, idle, instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -333,7 +333,7 @@ class RepeatBatch(Cure):
 
     name = "repeat_batch"
     title = "the loader gives its last batch again"
-    answers = ("idle.input", "idle.wait")
+    answers = ("idle.input", "idle.wait", "idle.host")
     result = BOUND
     fills_queues = True
     change = "cheaper loading: read whole batches, decode beforehand, more workers"
@@ -350,6 +350,10 @@ class RepeatBatch(Cure):
             return self._gputui_batch
 
         return replaced((iterator, "__next__", again))
+
+    def useless(self, loaders: Any) -> str | None:
+        made = instances(loaders.DataLoader, loaders._BaseDataLoaderIter)
+        return "there is no DataLoader" if made == [] else None
 
 
 class KeepCopies(Cure):

@@ -21,6 +21,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
@@ -34,6 +35,9 @@ LOOK_S = 1.0
 STEADY_S, WITH_PAUSES_S, COMPILING_S = 4.0, 8.0, 20.0
 """A verdict holds where it was the same for so long of steady steps, or where they pause, or
 compile: first steps tune and compile, and what is then 84 % of the time is none of it later."""
+
+UNMARKED_S = 12.0
+"""From when on a program whose steps are not known is looked at as it is."""
 
 LOADING_S = 60.0
 """Until the first steps at most, or twice the limit, where that is shorter: models are loaded
@@ -115,7 +119,7 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
     return Diagnosis(
-        both, answer.word, answer.headline, recording, steps, failure, functions,
+        both, answer.word, answer.headline, recording, steps, failure, functions if both else (),
         _memory_bytes(run), last,
         input_share=share_in_the_loop(analysis.tree, LEAVES[Leaf.INPUT].key) / 100.0
         if analysis.tree is not None else 0.0,
@@ -136,17 +140,58 @@ def diagnose(
     session = Session()
     arguments = ("gputui", "try", "--", *command)
     live = Live(lambda: None, JournalWriter(path), LiveOptions(arguments=arguments))
+    compiling = _Compiling()
     live.start()
     try:
         live.start_run(RunRequest.of_command(in_folder(command, folder)))
-        _watch(live, session, limit_s, tell)
+        _watch(live, session, limit_s, tell, compiling)
     finally:
         live.close()
     session.apply(live.hub.drain())
-    return diagnosis_of(session, session.run, path)
+    diagnosis = diagnosis_of(session, session.run, path)
+    first = diagnosis.findings[0] if diagnosis.findings else None
+    if first is None or first.cause != COMPILES or not compiling.is_over:
+        return diagnosis
+    # What a program compiles once, at its start, is no cause of what its steps take.
+    others = tuple(each for each in diagnosis.findings if each.cause != COMPILES)
+    return diagnosis._replace(
+        findings=others, headline=f"{diagnosis.headline} It did so at its start only."
+    )
 
 
-def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], None]) -> None:
+COMPILES = LEAVES[Leaf.COMPILE].key
+COMPILED_NS = 1e9
+STILL = 0.05
+"""Part of the time from which a program still compiles."""
+
+
+class _Compiling:
+    """Whether a program still compiles, from look to look."""
+
+    def __init__(self) -> None:
+        self._looks: list[tuple[float, int]] = []
+
+    def look(self, tree: TimeTree, seconds: float) -> None:
+        paused = tree.paused.get(Leaf.COMPILE, 0)
+        self._looks.append((seconds, tree.leaves.get(Leaf.COMPILE, 0) + paused))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has compiled, and nothing more for STEADY_S."""
+        last_s, last_ns = self._looks[-1] if self._looks else (0.0, 0)
+        if last_ns < COMPILED_NS:
+            return False
+        before = [ns for seconds, ns in self._looks if seconds <= last_s - STEADY_S]
+        return bool(before) and last_ns - before[-1] < STILL * STEADY_S * 1e9
+
+
+def _watch(
+    live: Live,
+    session: Session,
+    limit_s: float,
+    tell: Callable[[str], None],
+    compiling: _Compiling,
+) -> None:
     began_s = time.monotonic()
     causes: list[str] = []
     since_s: float | None = None
@@ -171,18 +216,22 @@ def _watch(live: Live, session: Session, limit_s: float, tell: Callable[[str], N
             return  # its steps use no GPU
         analysis = Analysis(session, run)
         tree, answer = analysis.tree, conclusion(analysis)
-        if tree is None or answer is None or not tree.has_steps:
+        if tree is None or answer is None:
+            continue
+        compiling.look(tree, seconds)
+        if not tree.has_steps and not (seconds > UNMARKED_S and compiling.is_over):
             continue
         if is_loading:
             is_loading, until_s = False, max(limit_s, seconds + 1.5 * WITH_PAUSES_S)
-        tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
+        if tree.has_steps:
+            tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
         causes.append(answer.findings[0].cause if answer.findings else "")
         if len(causes) > 1 and causes[-1] != causes[-2]:
             since_s = None
         since_s = since_s or time.monotonic()
         first = answer.findings[0] if answer.findings else None
         steady_s = WITH_PAUSES_S if first is not None and first.with_pauses else STEADY_S
-        if first is not None and first.cause == "idle.compile":
+        if first is not None and first.cause == COMPILES and not compiling.is_over:
             steady_s = COMPILING_S
         if time.monotonic() - since_s >= steady_s:
             return
@@ -218,8 +267,8 @@ class Candidate(NamedTuple):
         """Whether it answers pauses between steps, of which the middle of many shows nothing: its
         finding says so, or where it is tried without one, what it is for at first."""
         if self.finding is None:
-            return "idle.compile" in self.cure.answers[:2]
-        return self.finding.with_pauses or self.finding.cause == "idle.compile"
+            return COMPILES in self.cure.answers[:2]
+        return self.finding.with_pauses or self.finding.cause == COMPILES
 
 
 _UNNAMED = 1 << 20
@@ -288,8 +337,9 @@ _NOT_SKIPPED = ("module", "main", "forward", "__call__", "training_step", "train
 def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Candidate]:
     chosen: dict[str, Candidate] = {}
 
-    def choose(name: str, cure: type[Cure], finding: Finding) -> None:
-        chosen.setdefault(name, Candidate(name, cure, finding, _forecast(finding, cure)))
+    def choose(name: str, cure: type[Cure], finding: Finding | None) -> None:
+        forecast = None if finding is None else _forecast(finding, cure)
+        chosen.setdefault(name, Candidate(name, cure, finding, forecast))
 
     for finding in findings:
         for cure in answering(finding.cause):
@@ -302,9 +352,9 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
                     continue
                 name = f"{cure.name}@{place['file']}:{place['function']}"
             choose(name, cure, finding)
-    for function in functions if findings else ():
+    for function in functions:
         if (name := function.rpartition(":")[2]).isidentifier() and name not in _NOT_SKIPPED:
-            choose(f"{Skip.name}@{function}", Skip, findings[0])
+            choose(f"{Skip.name}@{function}", Skip, findings[0] if findings else None)
     return list(chosen.values())
 
 

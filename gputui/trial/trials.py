@@ -234,16 +234,26 @@ class Trials:
     def _ablate(self, group: list[Measured]) -> None:
         for each in group:
             each.why = each.why or self._answered(each)
-        self._run_each([each for each in group if each.is_by_itself])
-        group = [each for each in group if not each.on_runs]
+        alone = [each for each in group if each.is_by_itself]
+        self._run_each([each for each in alone if not self._is_aside(each)])
+        aside = [each for each in alone if self._is_aside(each) and not each.on_runs]
+        group = [each for each in group if not each.on_runs and each not in aside]
+        # Where nothing points at saves they come with what is left: alone they took 20 s of 50.
         saves = [each for each in group if each.candidate.cure is NoSaves]
         others = [each for each in group if each not in saves]
+        saves = [each for each in saves if each.candidate.forecast or self._round]
         until_s = self._until_s
         self._until_s -= max(0.0, self._left_s) * len(saves) / max(1, len(group))
         # What they have spoilt is not saved, in their blocks or after them.
         self._switch(others, (NoSaves.name,))
         self._until_s = until_s
         self._switch(saves)
+        self._run_each(aside)
+
+    def _is_aside(self, each: Measured) -> bool:
+        """Whether its finding is only perhaps about what it takes away."""
+        finding = each.candidate.finding
+        return finding is not None and finding.cause not in each.candidate.cure.answers[:2]
 
     # --- in one run
 
