@@ -267,6 +267,14 @@ exec(
 )
 
 
+def numpy_like():
+    transforms = types.SimpleNamespace(**vars(numpy.fft))
+    return {"fft": transforms, "concatenate": numpy.concatenate}
+
+
+vars(cupy).update(numpy_like())
+
+
 @check
 def profiler_off():
     with torch.profiler.profile() as profile:
@@ -478,6 +486,7 @@ def cupy_waits_idle():
 
 jax = types.ModuleType("jax")
 jax.waited = WAITED
+jax.numpy = types.SimpleNamespace(**numpy_like())
 sys.modules["jax"] = jax
 exec(
     "class Config:\n"
@@ -937,6 +946,42 @@ def frozen_autocast():
     except TypeError:
         assert not torch.is_autocast_enabled("cpu"), "it is left however the module ends"
     return made.tolist()
+
+
+def transformed(fft, array, axis_word):
+    """A convolution and a correlation of 100 and 32 values: 131, a prime."""
+    signal, kernel = numpy.arange(100.0), numpy.cos(numpy.arange(32.0))
+    given = {axis_word: -1}
+    spectra = [fft.rfft(array(each), n=131, **given) for each in (signal, kernel)]
+    convolved = numpy.asarray(fft.irfft(spectra[0] * spectra[1], 131))
+    assert numpy.allclose(convolved, numpy.convolve(signal, kernel))
+    lags = numpy.correlate(signal, kernel, "full")  # the first of them are negative
+    correlated = numpy.asarray(fft.irfft(spectra[0] * spectra[1].conj(), n=131))
+    assert numpy.allclose(correlated, numpy.roll(lags, -31))
+    length = fft.rfft(array(numpy.ones(131))).shape[-1]
+    assert length == fft.rfft(array(signal), n=130).shape[-1] == 66, "not padded, or fast"
+    image = array(numpy.ones((2, 3)))
+    assert fft.rfft2(image, (131, 5)).shape[-1] == 3
+    try:
+        fft.irfft(spectra[0] / (spectra[1] + 0.1), 131)
+    except RuntimeError:
+        assert spectra[0].shape[-1] == 71
+    return spectra[0].shape[-1], fft.rfft2(image, (131, 5)).shape
+
+
+@check
+def fft_lengths():
+    return transformed(torch.fft, torch.tensor, "dim")
+
+
+@check
+def cupy_fft_lengths():
+    return transformed(cupy.fft, numpy.array, "axis")
+
+
+@check
+def jax_fft_lengths():
+    return transformed(jax.numpy.fft, numpy.array, "axis")
 
 
 class Accelerator:
