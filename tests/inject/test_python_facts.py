@@ -400,3 +400,53 @@ def test_layers_that_are_given_the_same_again_are_told_with_their_line(
         [line] = {line for call, line, _ in added(facts) if call == "layers.repeated"}
         assert program.splitlines()[int(line) - 1].strip() == "self.keys._call_impl(memory)"
         assert 0.4 < sums["layers.repeated"] / sums["layers.all"] < 0.5
+
+
+@needs_monitoring
+@pytest.mark.parametrize(
+    ("dropout", "second", "is_found"),
+    [(0.0, True, True), (0.1, True, False), (0.1, False, True)],
+)
+def test_a_second_forward_pass_of_a_batch_is_told_unless_dropout_makes_it_another(
+    tmp_path: Path, dropout: float, second: bool, is_found: bool
+) -> None:
+    """With gradients and without; each update writes to the weights."""
+    known = (
+        '"layers.repeated" in file.read_text()'
+        if is_found
+        else 'sum(row.startswith("s ") for row in file.read_text().splitlines()) >= 25'
+    )
+    program = f"""
+{LAYERS.partition("class Block")[0]}
+class Dropout(Module):
+    training, p = True, {dropout}
+class Net(Module):
+    def __init__(self): super().__init__(); self.one, self.drop = Linear(), Dropout()
+    def modules(self): return [self, self.one, self.drop]
+    def forward(self, given): return self.one._call_impl(Tensor() if {dropout} else given)
+Linear.modules = lambda self: [self]
+kinds = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)),
+                              dropout=types.SimpleNamespace(_DropoutNd=Dropout))
+torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear, MultiheadAttention=type(None),
+                                 modules=kinds)
+torch._C = types.SimpleNamespace(_current_graph_task_id=lambda: -1)
+net, graded = Net(), True
+torch.is_grad_enabled = lambda: graded
+[file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+while not {known}:
+    batch, graded = Tensor(), True
+    net._call_impl(batch)
+    graded = {second}
+    net._call_impl(batch)  # the second one
+    net.weight._version += 1
+    net.one.weight._version += 1
+    time.sleep(0.0001)
+"""
+    facts, _ = written(tmp_path, program)
+    again = {line: size for (call, line, _), (_, size) in added(facts).items()
+             if call == "layers.repeated"}  # fmt: skip
+    lines = [program.splitlines()[int(line) - 1] for line in again]
+    assert lines == is_found * ["    net._call_impl(batch)  # the second one"]
+    if is_found:
+        whole = sum(size for (call, *_), (_, size) in added(facts).items() if call == "layers.all")
+        assert sum(again.values()) / whole == pytest.approx(0.5 if second else 0.25, abs=0.03)

@@ -330,9 +330,11 @@ class Facts:
 
 WINDOWS = 40
 EARLY_WINDOWS, EARLY_S, LATE_S, LONGEST_S = 8, 1.0, 10.0, 3.0
-MOST_RETURNS = 500
-"""Calls of layers that are looked at in a window, 10 µs or so each: 5 ms of the program's time,
-once a second at first and every ten seconds later."""
+MOST_RETURNS = 1000
+"""Calls of layers that are looked at in a window, 10 µs or so each: 10 ms of the program's time,
+once a second at first and every ten seconds later. A transformer's forward pass has hundreds."""
+BACKWARD = 3
+"""What a forward pass with its backward pass computes, in forward passes."""
 MOST_LAYERS, MOST_LINES = 4000, 16
 ALL_AGAIN = 0.9
 """Part of the calls of layers that no other calls which are given the same again from which a
@@ -344,8 +346,8 @@ what they share: padding on the left has one."""
 
 
 class LayerRepeats:
-    """What layers of torch compute again: calls, without gradients, with the tensors that the same
-    layer was given the time before, unchanged, of tensors that are others after a while.
+    """What layers of torch compute again: calls with the tensors that the same layer was given the
+    time before, unchanged, of tensors that are others after a while.
 
     From time to time the returns of some calls of modules are looked at, wherever the program
     is: the interpreter reports them, nothing of torch is wrapped. Tensors are held weakly.
@@ -362,12 +364,15 @@ class LayerRepeats:
         self._given: dict[int, tuple[Any, ...]] = {}
         """By the number of a layer: itself, weakly, what it was given last, whether twice, in which
         window, and its first parameter, weakly."""
-        self._inside: dict[int, list[int]] = {}
-        """By the number of the frame of a call: what the calls in it compute, and what again."""
+        self._inside: dict[int, tuple[int, dict[tuple[Any, int], int]]] = {}
+        """By the number of the frame of a call: what the calls in it compute, and what of it again,
+        by line."""
         self._outer = [0, 0]
         self._whole = 0
         self._again: dict[tuple[Any, int], int] = {}
         self._renewed: set[tuple[Any, int]] = set()
+        self._repeated_at: dict[int, tuple[Any, int]] = {}
+        """By the number of a layer: the line at which it was last given the same again."""
         self.weights: dict[tuple[Any, int], int] = {}
         """Calls of attention that gave its weights, by line."""
         self.beginnings: dict[tuple[Any, int], list[int]] = {}
@@ -414,8 +419,10 @@ class LayerRepeats:
             frame = sys._getframe(1)
             if type(made) is tuple and len(made) == 2 and made[1] is not None:
                 self._see_weights(frame)
-            if not self._torch.is_grad_enabled():
-                self._see(frame, made)
+            passes = BACKWARD if self._torch.is_grad_enabled() else 1
+            # What a backward pass computes again is checkpointing, which saves memory.
+            if passes == 1 or self._torch._C._current_graph_task_id() == -1:
+                self._see(frame, made, passes)
         except Exception:
             return  # the program goes on without
 
@@ -426,16 +433,16 @@ class LayerRepeats:
                 where = own.f_code, own.f_lineno
                 self.weights[where] = self.weights.get(where, 0) + 1
 
-    def _see(self, frame: Any, made: Any) -> None:
+    def _see(self, frame: Any, made: Any, passes: int) -> None:
         names = frame.f_locals
         layer = names["self"]
-        whole, again = self._inside.pop(id(frame), (0, 0))
+        whole, inside = self._inside.pop(id(frame), (0, {}))
         nn = self._torch.nn
         if self._looks_at_tokens and isinstance(layer, getattr(nn, "Embedding", ())):
             self._see_tokens(frame, (*names["args"], *names["kwargs"].values())[0])
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
             weight = layer.weight
-            whole += 2 * made.numel() * weight.numel() // max(1, weight.shape[0])
+            whole += passes * 2 * made.numel() * weight.numel() // max(1, weight.shape[0])
         around, caller = frame.f_back, None
         while around is not None:
             if around.f_code is self._code:
@@ -443,22 +450,32 @@ class LayerRepeats:
                 break
             around = around.f_back
         is_again, renews = self._compare(layer, names.get("args", ()), names.get("kwargs", {}))
-        if (is_again or renews) and whole:
+        before = self._repeated_at.pop(id(layer), None) if renews else None
+        if before is not None and before in self._again:  # else told with what it is in
+            self._renewed.add(before)
+        if is_again and whole:
             own = self._program_frame(frame.f_back)
-            where = (own.f_code, own.f_lineno) if own is not None else None
-            if where is not None and renews:
-                self._renewed.add(where)
-            if where is not None and is_again and len(self._again) < MOST_SITES:
-                self._again[where] = self._again.get(where, 0) + whole - again
-                again = whole
+            if own is not None:
+                where = self._repeated_at[id(layer)] = own.f_code, own.f_lineno
+                # What is in it is told with it.
+                inside = {} if passes > 1 and self._drops(layer) else {where: whole}
         if caller is not None:
-            sums = self._inside.setdefault(id(caller), [0, 0])
-            sums[0] += whole
-            sums[1] += again
+            flops, around_inside = self._inside.get(id(caller), (0, {}))
+            for where, its in inside.items():
+                around_inside[where] = around_inside.get(where, 0) + its
+            self._inside[id(caller)] = flops + whole, around_inside
             return
         self._whole += whole
+        for where, its in inside.items():
+            if where in self._again or len(self._again) < MOST_SITES:
+                self._again[where] = self._again.get(where, 0) + its
         self._outer[0] += 1
         self._outer[1] += is_again
+
+    def _drops(self, layer: Any) -> bool:
+        """Whether dropout makes each pass another one, as what compares two of them wants it."""
+        kind = getattr(getattr(self._torch.nn.modules, "dropout", None), "_DropoutNd", ())
+        return any(isinstance(m, kind) and m.training and m.p > 0 for m in layer.modules())
 
     def _see_tokens(self, frame: Any, tokens: Any) -> None:
         """Compares the tokens of the window before, if they have come, and has those of now copied:

@@ -531,7 +531,8 @@ COMPUTED_AGAIN = 0.15
 
 KEEP = (
     "compute it once for each of its inputs and keep it: the keys and values of cross-attention "
-    "before the loop over tokens, an encoder's output before the loop over steps"
+    "before the loop over tokens, an encoder's output before the loop over steps; for metrics what "
+    "the pass for the loss gave"
 )
 
 
@@ -552,7 +553,7 @@ def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
         advice=KEEP,
         value=100 * part,
         threshold=100 * COMPUTED_AGAIN,
-        source="calls of torch's modules without gradients, some hundred at a time",
+        source="calls of torch's modules, some hundred at a time",
         recoverable=(least + most) / 2,
         gains=gain_of(least, most),
         evidence=(f"They are called at {place}",),
