@@ -37,6 +37,16 @@ def kernel(fake: ctypes.CDLL) -> None:
         fake.fake_queue(each, len(each))
 
 
+def late_kernels(fake: ctypes.CDLL) -> None:
+    """One that ran before the ring was made, and one of now."""
+    from cuda_child import kernel
+
+    now_ns = time.time_ns()
+    for name, start in ((b"earlier", now_ns - 10**12), (b"fresh", now_ns)):
+        each = kernel(216, name, 9, start=start, end=start + 1000)
+        fake.fake_queue(each, len(each))
+
+
 def graphs(fake: ctypes.CDLL) -> None:
     from cuda_child import replay_graphs
 
@@ -90,6 +100,10 @@ def main() -> None:
             ranges()
         elif line == "kernel\n" and fake is not None:
             kernel(fake)
+        elif line == "lend\n" and fake is not None:
+            answer = str(fake.fake_lend())
+        elif line == "late kernels\n" and fake is not None:
+            late_kernels(fake)
         elif line == "graphs\n" and fake is not None:
             graphs(fake)
         elif line == "graph of the driver's\n" and fake is not None:

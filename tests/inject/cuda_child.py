@@ -206,6 +206,25 @@ def in_profiled_parts(fake: ctypes.CDLL) -> None:
         launch(fake, "after")
 
 
+def fork_amid_libraries(fake: ctypes.CDLL) -> None:
+    """As a handler does that interrupts dl_iterate_phdr, for whose end our thread waits."""
+
+    def see(*_unused: object) -> int:
+        flushes, since = -1, time.monotonic()
+        while time.monotonic() < since + 0.3:
+            if flushes != (flushes := fake.fake_flushes()):
+                since = time.monotonic()
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        print("forked")
+        return 1
+
+    callback = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(see)
+    ctypes.CDLL(None).dl_iterate_phdr(callback, None)
+
+
 def main() -> None:
     path, part = sys.argv[1:3]
     if part == "worker":
@@ -252,6 +271,21 @@ def main() -> None:
             thread = threading.Thread(target=launch_in_a_thread)
             thread.start()
             thread.join()
+    elif part == "amid libraries":
+        fork_amid_libraries(fake)
+    elif part == "xla late":
+        while not fake.fake_flushes():
+            time.sleep(0.01)
+        assert b"FlushPeriod" not in fake.fake_calls()
+        ctypes.CDLL(os.environ["GPUTUI_TEST_PLUGIN"])
+        while b"ActivityFlushPeriod" not in fake.fake_calls():
+            time.sleep(0.01)
+        each = kernel(216, b"fusion", 1, graph=0, node=0)
+        fake.fake_queue(each, len(each))
+        before, until = fake.fake_flushes(), time.monotonic() + 0.35
+        while time.monotonic() < until:
+            time.sleep(0.01)
+        print("flushes", fake.fake_flushes() - before, "more")
     elif part == "xla":
         each = kernel(216, b"fusion", 1, graph=0, node=0)
         fake.fake_queue(each, len(each))
@@ -260,7 +294,7 @@ def main() -> None:
         until = time.monotonic() + 0.35  # the flushing thread looks three times more
         while time.monotonic() < until:
             time.sleep(0.01)
-        print("flushes", fake.fake_flushes())
+        print("flushes", fake.fake_flushes(), "lent", fake.fake_lend())
     elif part == "time":
         # Until the flushing thread has switched off, and flushed in the dark some times more.
         while fake.fake_is_enabled(10):

@@ -251,6 +251,11 @@ def test_cuda_is_traced_while_awake_and_left_alone_asleep(fake):
             assert "ActivityEnable(4)" not in done  # see cupti_calls.inc.c
             assert "ActivityEnable(5)" not in done
             assert program.ask("on") == "0"
+        # What CUPTI had not handed over as it was left is of no later session.
+        one_session(program, ["lend"], kernels=True)
+        trace = one_session(program, ["late kernels"], kernels=True)
+        kernels = trace.of(RecordKind.KERNEL)
+        assert [trace.name(name) for name in kernels["name"]] == ["fresh"]
         # Graphs made from now on are followed, unless there were others before.
         for expected in (8, 8, 0):
             if not expected:

@@ -185,9 +185,23 @@ def test_xla_is_asked_for_no_records_before_the_end(cupti, compile_program, tmp_
     plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
     outcome = run_cuda(cupti, tmp_path, "xla", GPUTUI_TEST_DRIVER=str(plugin))
     assert outcome.words[:2] == ["flushes", "0"]
-    assert "ActivityFlushPeriod(100)" in outcome.words
+    words = outcome.words
+    assert words.index("ActivityFlushPeriod(100)") < words.index("ActivityEnable(10)")
+    assert int(outcome.words[3]) <= 32 << 10, "what is in the last buffer is shown late"
     assert len(outcome.trace.of(RecordKind.KERNEL)) == 1, "at its end"
     assert "ActivityFlushPeriod(100)" not in run_cuda(cupti, tmp_path / "other").words
+
+
+def test_xla_that_comes_late_is_noticed(cupti, compile_program, tmp_path):
+    plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
+    outcome = run_cuda(cupti, tmp_path, "xla late", GPUTUI_TEST_PLUGIN=str(plugin))
+    assert outcome.words[:3] == ["flushes", "0", "more"]
+    assert outcome.words.count("ActivityFlushPeriod(100)") == 1
+    assert len(outcome.trace.of(RecordKind.KERNEL)) == 1
+
+
+def test_a_fork_waits_for_no_thread_that_waits_for_it(cupti, tmp_path):
+    assert run_cuda(cupti, tmp_path, "amid libraries").words[0] == "forked"
 
 
 def test_graphs_are_followed_from_their_capture_to_their_end(cupti, tmp_path):

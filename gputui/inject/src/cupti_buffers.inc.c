@@ -2,11 +2,22 @@
 
 #pragma once
 
+#include "armed.inc.c"
 #include "locks.inc.c"
 
 #include <stdlib.h>
 
-enum { BUFFER_BYTES = 512 << 10, SPARE_BUFFERS = 64, LENT_BUFFERS = 256 };
+/* Whether CUPTI hands over full buffers by itself and is asked for none before the end: where XLA is
+ * (cupti_flush.inc.c). They are small there, since what is in the last ones is shown late, and lost in
+ * a process that ends without its handlers, or is left. */
+static int hands_over;
+
+enum {
+    BUFFER_BYTES = 512 << 10,
+    HANDED_BUFFER_BYTES = 32 << 10, /* as in NVIDIA's examples */
+    SPARE_BUFFERS = 64,
+    LENT_BUFFERS = 256,
+};
 static struct {
     int count;
     uint64_t came;
@@ -14,6 +25,7 @@ static struct {
     struct {
         uint8_t *buffer;
         uint64_t since_ns;
+        uint32_t session;
     } lent[LENT_BUFFERS]; /* further ones are not noted */
     uint64_t complete_ns;
 } buffers;
@@ -25,8 +37,22 @@ static void note_lent(uint8_t *buffer, uint64_t since_ns)
         if (buffers.lent[at].buffer == NULL) {
             buffers.lent[at].buffer = buffer;
             buffers.lent[at].since_ns = since_ns;
+            buffers.lent[at].session = session;
             return;
         }
+}
+
+/* Whether it was lent for a ring before this one: its first records are of that. */
+static int is_of_earlier_ring(const uint8_t *buffer)
+{
+    int earlier = 0;
+    if (lock(BUFFERS_LOCK)) {
+        for (int at = 0; at < LENT_BUFFERS; at++)
+            if (buffers.lent[at].buffer == buffer)
+                earlier = buffers.lent[at].session != session;
+        unlock(BUFFERS_LOCK);
+    }
+    return earlier;
 }
 
 /* Before when all that has ended has come, but what threads launched that have filled no buffer. */
@@ -53,6 +79,7 @@ static void note_returned(const uint8_t *buffer)
 
 static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
 {
+    size_t bytes = hands_over ? HANDED_BUFFER_BYTES : BUFFER_BYTES; /* never larger again */
     uint8_t *found = NULL;
     if (lock(BUFFERS_LOCK)) {
         if (buffers.count > 0)
@@ -60,13 +87,13 @@ static void buffer_requested(uint8_t **buffer, size_t *size, size_t *records)
         unlock(BUFFERS_LOCK);
     }
     if (found == NULL)
-        found = malloc(BUFFER_BYTES);
+        found = malloc(bytes);
     if (found != NULL && lock(BUFFERS_LOCK)) {
         note_lent(found, now_ns());
         unlock(BUFFERS_LOCK);
     }
     *buffer = found;
-    *size = found != NULL ? BUFFER_BYTES : 0;
+    *size = found != NULL ? bytes : 0;
     *records = 0;
 }
 

@@ -86,10 +86,10 @@ static void find_candidates(Candidates *candidates)
     static const char *const toolkits[] = {"/usr/local/cuda", "/usr/local/cuda-13",
                                            "/usr/local/cuda-12"};
     const char *hint = getenv("GPUTUI_CUPTI_PATH");
-    dl_iterate_phdr(see_loaded_cupti, candidates);
+    look_at_libraries(see_loaded_cupti, candidates);
     if (candidates->count > 0)
         return; /* two in one process would fight over the driver's one subscriber */
-    dl_iterate_phdr(see_cuda_library, candidates);
+    look_at_libraries(see_cuda_library, candidates);
     if (hint != NULL && hint[0] != '\0') {
         struct stat status;
         if (stat(hint, &status) == 0 && S_ISDIR(status.st_mode))

@@ -9,7 +9,6 @@
 #include "trace_sampling.inc.c"
 
 #include <errno.h>
-#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -22,15 +21,13 @@ static struct {
     int running, stop;
 } flusher; /* guarded by FLUSHER_LOCK */
 
-/* Whether XLA is here. There CUPTI 13.0 must not be asked for records before the end: on an H200 a JAX
- * program whose CUDA graphs copy died of a failed launch in all of 23 runs with cuptiActivityFlushAll
- * ten times a second, CUPTI alone too, and lived in all of 34 without, or without records of copies
+/* Where XLA is, CUPTI 13.0 must not be asked for records before the end: on an H200 a JAX program whose
+ * CUDA graphs copy died of a failed launch in all of 23 runs with cuptiActivityFlushAll ten times a
+ * second, CUPTI alone too, and lived in all of 34 without, or without records of copies
  * (docs/measurements.md). It hands over full buffers itself. */
-static int hands_over;
-
 static int see_xla(struct dl_phdr_info *info, size_t size, void *loaded)
 {
-    static const char *const its[] = {"xla_cuda", "xla_extension", "libtensorflow", NULL};
+    static const char *const its[] = {"xla_cuda", "xla_extension", "libtensorflow", "pjrt_c_api", NULL};
     static unsigned long long loads; /* of which all libraries were looked at */
     (void)size;
     if (*(int *)loaded < 0) {
@@ -39,31 +36,33 @@ static int see_xla(struct dl_phdr_info *info, size_t size, void *loaded)
         loads = info->dlpi_adds;
         *(int *)loaded = 0;
     }
-    for (const char *const *name = its; *name != NULL && info->dlpi_name != NULL; name++)
-        if (strstr(info->dlpi_name, *name) != NULL)
+    const char *file = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    for (const char *const *name = its; *name != NULL && file != NULL; name++)
+        if (strstr(file, *name) != NULL)
             return *(int *)loaded = 1;
     return 0;
 }
 
-static void look_for_xla(void)
+static void hand_over(void)
 {
-    int loaded = -1;
-    if (hands_over || subscriber == NULL)
-        return;
-    if (!lock(LOADER_LOCK))
-        return;
-    dl_iterate_phdr(see_xla, &loaded);
-    unlock(LOADER_LOCK);
-    if (loaded <= 0)
-        return;
     if (cupti_flush_period != NULL)
         cupti_flush_period(FLUSH_PERIOD_NS / 1000000);
-    hands_over = 1;
 }
+
+/* Whether it has come since the last look. */
+static int finds_xla(void)
+{
+    int loaded = -1;
+    if (!hands_over)
+        look_at_libraries(see_xla, &loaded);
+    hands_over |= loaded > 0;
+    return loaded > 0;
+}
+
+static uint64_t flush_written_ns; /* in this ring */
 
 static void flush(uint32_t how)
 {
-    static uint64_t written_ns;
     uint64_t number, now = now_ns();
     Slot record = {.kind = KIND_FLUSH, .start = now};
     int waits = hands_over && how == 0 && subscriber != NULL;
@@ -74,6 +73,8 @@ static void flush(uint32_t how)
     if (waits && lock(BUFFERS_LOCK)) {
         record.start = complete_ns(now);
         unlock(BUFFERS_LOCK);
+        if (record.start < header->start_ns)
+            record.start = header->start_ns;
     }
     if (trace_sampling.captures)
         follow_captured();
@@ -84,9 +85,9 @@ static void flush(uint32_t how)
     unlock(SAMPLING_LOCK);
     record.value = __atomic_load_n(&header->cupti_dropped, __ATOMIC_RELAXED);
     /* The reader takes what came before the last record but one for complete. */
-    if ((!waits || record.start > written_ns) && is_armed() && reserve(1, &number)) {
+    if ((!waits || record.start > flush_written_ns) && is_armed() && reserve(1, &number)) {
         put(number, &record);
-        written_ns = now;
+        flush_written_ns = now;
     }
     __atomic_store_n(&header->heartbeat_ns, now_ns(), __ATOMIC_RELAXED);
 }
@@ -118,7 +119,8 @@ static void *flush_loop(void *unused)
         unlock(FLUSHER_LOCK);
         if (!devices_written && is_armed())
             devices_written = write_devices();
-        look_for_xla();
+        if (finds_xla() && subscriber != NULL)
+            hand_over();
         flush(0);
         if (trace_sampling.budget)
             tend_windows(now_ns());
@@ -145,6 +147,7 @@ static int start_flusher(void)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     flusher.running = 1;
     flusher.stop = 0;
+    flush_written_ns = 0;
     error = pthread_create(&thread, NULL, flush_loop, NULL);
     if (error == 0)
         pthread_detach(thread);

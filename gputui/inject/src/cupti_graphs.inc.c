@@ -31,7 +31,7 @@ static int graph_id(void *graph, uint32_t *id)
     return cupti_graphs.GetGraphId(graph, id) == CUPTI_SUCCESS;
 }
 
-static __thread int makes_graph; /* one of ours */
+static STATIC_THREAD int makes_graph; /* one of ours */
 
 /* On the program's thread, in the middle of its call. Handles are valid only in here. */
 static void see_resource(uint32_t call, const uint8_t *details)

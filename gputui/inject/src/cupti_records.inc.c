@@ -15,6 +15,7 @@
 enum { BATCH = 64 };
 typedef struct {
     int count;
+    uint64_t after_ns; /* what began before is not of this ring */
     Slot records[BATCH];
 } Batch;
 
@@ -200,12 +201,18 @@ static void decode(const uint8_t *r, Batch *batch)
     case ACTIVITY_MEMCPY: decode_memcpy(r, out); break;
     case ACTIVITY_MEMCPY2: decode_peer_copy(r, out); break;
     case ACTIVITY_MEMSET: decode_memset(r, out); break;
-    case ACTIVITY_RUNTIME: batch->count += decode_call(r, 0, out); return;
-    case ACTIVITY_DRIVER: batch->count += decode_call(r, 1, out); return;
+    case ACTIVITY_RUNTIME:
+        if (!decode_call(r, 0, out))
+            return;
+        break;
+    case ACTIVITY_DRIVER:
+        if (!decode_call(r, 1, out))
+            return;
+        break;
     case ACTIVITY_GRAPH_TRACE: decode_graph(r, out); break;
     default: return;
     }
-    batch->count++;
+    batch->count += out->start >= batch->after_ns;
 }
 
 static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, size_t size,
@@ -220,6 +227,7 @@ static void buffer_completed(void *context, uint32_t stream, uint8_t *buffer, si
         uint8_t *record = NULL;
         size_t dropped = 0;
         batch.count = 0;
+        batch.after_ns = is_of_earlier_ring(buffer) ? header->start_ns : 0;
         int ours = lock(DECODE_LOCK);
         while (valid > 0 && cupti.ActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS)
             if (LIKELY(ours))

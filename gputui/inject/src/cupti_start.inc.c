@@ -115,8 +115,12 @@ static int subscribe(int *another_may_do)
     result = cupti.SetThreadIdType(THREAD_ID_SYSTEM);
     if (result == CUPTI_SUCCESS) {
         result = cupti.ActivityRegisterCallbacks(buffer_requested, buffer_completed);
-        if (result == CUPTI_SUCCESS)
+        if (result == CUPTI_SUCCESS) {
+            (void)finds_xla();
+            if (hands_over)
+                hand_over();
             return 1;
+        }
         failed("cuptiActivityRegisterCallbacks", result);
     } else {
         failed("cuptiSetThreadIdType", result);
@@ -129,8 +133,12 @@ static int subscribe(int *another_may_do)
 /* Load one libcupti and subscribe; cuda_text then says what failed. */
 static int claim_cupti(const char *path, int *another_may_do)
 {
-    /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. */
+    /* Local: NVTX looks symbols up in us and must not find CUPTI's through us. A child forked in the
+     * middle ends at its next dlopen. Signals go on: threads that CUPTI starts have this one's. */
+    int guarded = pthread_mutex_lock(&locks[LOADER_LOCK]) == 0;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (guarded)
+        pthread_mutex_unlock(&locks[LOADER_LOCK]);
     void **functions = (void **)&cupti;
     *another_may_do = 1;
     if (library == NULL)

@@ -9,6 +9,7 @@
 
 #include "common.h"
 
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -65,18 +66,40 @@ static inline int lock(int which)
     return given;
 }
 
+/* The same, within a second. */
+static int lock_soon(int which)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    hold_signals();
+    int given = pthread_mutex_timedlock(&locks[which], &until) == 0;
+    if (!given)
+        release_signals();
+    return given;
+}
+
 static inline void unlock(int which)
 {
     pthread_mutex_unlock(&locks[which]);
     release_signals();
 }
 
-/* A process is not forked while a thread of ours has the loader's lock in dl_iterate_phdr: the child
- * would find it taken for ever (glibc makes others anew, not that one), and hang in its next dlopen,
- * as 209 of 300 did beside a thread that did nothing else. */
+/* A process is not forked while we hold the loader's lock in dl_iterate_phdr: the child would find it
+ * taken for ever (glibc makes others anew, not that one), and hang in its next dlopen, as 209 of 300
+ * did beside a thread that did nothing else. Nor does a fork wait for ever: a handler that forks may
+ * have interrupted the program's own dl_iterate_phdr, for whose end we wait, or be a constructor's. */
+static void look_at_libraries(int (*see)(struct dl_phdr_info *, size_t, void *), void *data)
+{
+    if (!lock(LOADER_LOCK))
+        return;
+    dl_iterate_phdr(see, data);
+    unlock(LOADER_LOCK);
+}
+
 static STATIC_THREAD int holds_loader;
 
-static void before_fork(void) { holds_loader = lock(LOADER_LOCK); }
+static void before_fork(void) { holds_loader = lock_soon(LOADER_LOCK); }
 
 static void after_fork(void)
 {

@@ -107,7 +107,7 @@ static void give_functions(int awake)
     Search search = {.awake = awake};
     if (!lock(INSTANCES_LOCK))
         return;
-    dl_iterate_phdr(give_known, &search);
+    look_at_libraries(give_known, &search);
     uint32_t kept = 0;
     for (uint32_t at = 0; at < instance_count; at++)
         if (search.alive[at])
@@ -264,23 +264,17 @@ static int search_instances(int again)
     static unsigned long long seen;
     unsigned long long additions = 0;
     Search search = {0};
-    if (!lock(LOADER_LOCK))
-        return 0;
-    dl_iterate_phdr(count_additions, &additions);
-    unlock(LOADER_LOCK);
+    look_at_libraries(count_additions, &additions);
     if (additions == seen && !again)
         return 1;
     search.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (search.pagemap < 0)
         return 0;
-    if (lock(LOADER_LOCK)) {
-        if (lock(INSTANCES_LOCK)) {
-            held_instances = 0;
-            dl_iterate_phdr(search_library, &search);
-            seen = search.unfinished ? 0 : additions;
-            unlock(INSTANCES_LOCK);
-        }
-        unlock(LOADER_LOCK);
+    if (lock(INSTANCES_LOCK)) {
+        held_instances = 0;
+        look_at_libraries(search_library, &search);
+        seen = search.unfinished ? 0 : additions;
+        unlock(INSTANCES_LOCK);
     }
     close(search.pagemap);
     return 1;

@@ -27,11 +27,12 @@ enum {
 
 /* Asks until what was launched has ended: at most a second, and no longer than CUPTI has been quiet.
  * Nothing is asked for by force before: that would give a running kernel an end it does not have. */
-enum { DRAIN_TURNS = 100, DRAIN_TURN_NS = 10000000, DRAIN_QUIET_TURNS = 5 };
+enum { DRAIN_TURNS = 100, DRAIN_TURN_NS = 10000000, DRAIN_QUIET_TURNS = 5, HANDED_QUIET_TURNS = 25 };
 static void drain(void)
 {
+    int enough = hands_over ? HANDED_QUIET_TURNS : DRAIN_QUIET_TURNS;
     uint64_t before = 0;
-    for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < DRAIN_QUIET_TURNS; turn++) {
+    for (int turn = 0, quiet = 0; turn < DRAIN_TURNS && quiet < enough; turn++) {
         struct timespec pause = {0, DRAIN_TURN_NS};
         if (!hands_over)
             cupti.ActivityFlushAll(0);
