@@ -15,7 +15,7 @@ from gputui.model.naming import short_name
 from gputui.model.units import count, percent, size
 from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
-from gputui.report.explain.finding import MOST_NAMED, Finding, gain_of
+from gputui.report.explain.finding import MOST_NAMED, Finding, Gain, gain_of
 from gputui.report.explain.gains import as_launched
 from gputui.report.explain.lines import called_lines, launched_at
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
@@ -207,7 +207,9 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 recoverable=gain,
                 gains=as_launched(
                     analysis,
-                    gain_of(least + 0.5 * launches, most + launches),
+                    _of_attention(analysis, tree)
+                    if cause.key == "attention_fp32"
+                    else gain_of(least + 0.5 * launches, most + launches),
                 ),
                 place=_place(analysis, cause),
                 evidence=(
@@ -224,6 +226,16 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 kernel=names[numbers[0]].name if numbers else "",
                 leads=True,
             )
+
+
+def _of_attention(analysis: Analysis, tree: TimeTree) -> tuple[Gain, ...]:
+    """Of attention in FP32 alone, and with the products beside it, where these are in TF32."""
+    products, attention, half = _by_precision(analysis, tree)
+    least, most = (part * attention for part in IN_HALF[True])
+    alone = gain_of(least, most, "q, k and v in bf16")
+    if products < half:
+        return alone
+    return gain_of(*_in_half(tree, products, attention, half), "all under autocast") + alone
 
 
 def _place(analysis: Analysis, cause: _Named) -> str:
@@ -602,12 +614,10 @@ AUTOCAST = (
 )
 
 
-def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
-    """A part of the model that computes in FP32 or TF32 beside others in half precision."""
-    tree, names = analysis.tree, analysis.kernel_names
-    if tree is None or library(analysis) != "torch":
-        return
-    times = Counter[str]()
+def _by_precision(analysis: Analysis, tree: TimeTree) -> tuple[float, float, float]:
+    """Shares of the time, 0 to 1, that products and attention take in FP32 or TF32, and both in
+    half precision."""
+    names, times = analysis.kernel_names, Counter[str]()
     whole_ns = 0
     for number, (_, ns) in analysis.kernel_sums.items():
         whole_ns += ns
@@ -623,14 +633,29 @@ def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
         tree.kernels_share * times[kind] / whole_ns if whole_ns else 0.0
         for kind in ("products", "attention", "half")
     )
-    share = products + attention
+    return products, attention, half
+
+
+def _in_half(tree: TimeTree, products: float, attention: float, half: float) -> tuple[float, float]:
+    """What goes of the time with these in half precision, at least and at most."""
     moving = (Leaf.ELEMENTWISE, Leaf.ELEMENTWISE_CHAIN, Leaf.NORMALIZATION)
     # What lies between the products moves half of the bytes, as far as it is of that part.
     beside = 0.5 * tree.share(sum(tree.leaves.get(leaf, 0) for leaf in moving))
+    share = products + attention
     least, most = (
         IN_HALF[False][end] * products + IN_HALF[True][end] * attention for end in (0, 1)
     )
-    most += beside * share / (share + half) if share else 0.0
+    return least, most + (beside * share / (share + half) if share else 0.0)
+
+
+def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
+    """A part of the model that computes in FP32 or TF32 beside others in half precision."""
+    tree = analysis.tree
+    if tree is None or library(analysis) != "torch":
+        return
+    products, attention, half = _by_precision(analysis, tree)
+    share = products + attention
+    least, most = _in_half(tree, products, attention, half)
     if half < LEAST_HALF or least < SPEAKS:
         return
     yield Finding(
