@@ -32,6 +32,7 @@ from gputui.report.explain.advice import (
     WITHOUT_OPTIMIZER,
     launch_advice,
 )
+from gputui.report.explain.evidence import EAGER, outside_jit
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.bounds import phase_causes
 from gputui.report.tables.time import leaf_rows
@@ -461,6 +462,10 @@ def test_operators_that_xla_compiled_one_by_one_belong_into_one_function() -> No
     [first] = found.findings
     assert (first.cause, first.advice) == ("idle.launch", COMPILE_WHOLE)
     assert any("jax_ode.py:6 f" in one for one in first.evidence)
+    for node in run.ranges.values():  # how often each ran was not counted then
+        if "hlo_module=jit_tanh," in node.definition.name:
+            node.cpu.count = EAGER * Analysis(session, run).all_steps
+    assert "JAX such as tanh" in (outside_jit(Analysis(session, run)) or "")
 
 
 def test_growing_steps_lead_over_the_memory_that_they_fill() -> None:

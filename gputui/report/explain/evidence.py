@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_kernel
-from gputui.model.naming import short_name
+from gputui.model.naming import short_name, xla_range
 from gputui.report.explain.advice import REDUCE_FIRST, SAVE, caches_nothing, copies_back, embeddings
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding
@@ -49,7 +49,8 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
         return calls
     if leaf is Leaf.LAUNCH:
         called = embeddings_called(analysis)
-        said = (_size(analysis, tree), called, where(analysis, leaf), _longest(analysis, tree))
+        size, eager = _size(analysis, tree), outside_jit(analysis)
+        said = (size, eager, called, where(analysis, leaf), _longest(analysis, tree))
         return tuple(filter(None, said))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
@@ -79,6 +80,24 @@ def _allocated(analysis: Analysis) -> str | None:
     each = [(row.name, row.instances / max(1, analysis.all_steps)) for row in rows[:MOST_CALLS]]
     told = [f"{name} {times:,.0f} ×" for name, times in each if times >= 1.0]
     return f"{' and '.join(told)} a step" if told else None
+
+
+EAGER = 20
+"""Compiled modules of XLA a step from which they are operators that nothing compiled together: 490
+in a training whose optimizer is outside of jax.jit, 1 to 3 where a step is jitted."""
+
+
+def outside_jit(analysis: Analysis) -> str | None:
+    """Which operators of JAX run one by one."""
+    calls = Counter[str]()
+    for node in analysis.run.ranges.values():
+        name = node.definition.name
+        if name.startswith("XlaModule"):
+            calls[xla_range(name) or name] += node.cpu.count
+    if calls.total() < EAGER * max(1, analysis.all_steps):
+        return None
+    names = " and ".join(name.removeprefix("jit_") for name, _ in calls.most_common(MOST_CALLS))
+    return f"Operators of JAX such as {names} run one by one, outside of jax.jit"
 
 
 def embeddings_called(analysis: Analysis) -> str | None:
