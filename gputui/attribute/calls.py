@@ -411,7 +411,7 @@ class CudaCalls:
                 inherited=bool(key >> _NAME_BITS & 1),
                 time=time,
             )
-            for key, time in self._done.take(collection.exact_values)
+            for key, time in self._done.drain(collection.exact_values)
         )
         return {"api": deltas}
 

@@ -239,7 +239,7 @@ class ValueSums:
             if self._held >= different:
                 self._counted = self._count()
 
-    def take(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, Distribution]]:
+    def drain(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, Distribution]]:
         """Takes out what was added since the last call: each key, in order, with the distribution
         of its values. A distribution is exact up to `exact_limit` different values."""
         counted = self._count()

@@ -247,9 +247,13 @@ class Nesting:
         np.add.at(instances.busy_children, parent_rows, counts[inside].astype(np.int64))
         below_root, below_nodes, below_counts = self._below.columns()
         index = self._index_of(below_root, ids)
-        taken = np.flatnonzero(index >= 0)
-        index, below_nodes, below_counts = index[taken], below_nodes[taken], below_counts[taken]
-        self._below.drop(taken)
+        entered = np.flatnonzero(index >= 0)
+        index, below_nodes, below_counts = (
+            index[entered],
+            below_nodes[entered],
+            below_counts[entered],
+        )
+        self._below.drop(entered)
         own = np.flatnonzero(counts)
         nodes = instances.node[rows[own]]
         self._levels.append((below_nodes, below_counts * (links + above)[index]))

@@ -30,7 +30,7 @@ from gputui.ring import FLAG_COMMUNICATOR, FLAG_PAYLOAD, RecordKind
 # --- What a process did together with other ranks, as it is found in its records.
 
 
-class Operation(NamedTuple):
+class RequestedOperation(NamedTuple):
     """What a rank asked for. `communicator` is empty where it is not known."""
 
     communicator: str
@@ -121,7 +121,7 @@ def _column(records: Slots, name: str, rows: Int64s) -> list[int]:
 class _Launch(NamedTuple):
     start_ns: int
     end_ns: int
-    groups: list[list[Operation]]
+    groups: list[list[RequestedOperation]]
     """By communicator: one kernel each."""
 
 
@@ -129,15 +129,15 @@ class _Thread:
     """The NCCL ranges a thread has open, and its launches whose kernels have not arrived."""
 
     def __init__(self) -> None:
-        self.stack: list[tuple[str, int, Operation | None]] = []
+        self.stack: list[tuple[str, int, RequestedOperation | None]] = []
         self.depth = 0
-        self.group: list[Operation] = []
+        self.group: list[RequestedOperation] = []
         self.launches: deque[_Launch] = deque(maxlen=MAX_LAUNCHES)
-        self.comm: list[tuple[Operation | None, int]] = []
+        self.comm: list[tuple[RequestedOperation | None, int]] = []
         self.has_comm = False
 
-    def launch(self, start_ns: int, end_ns: int, operations: list[Operation]) -> None:
-        groups: dict[str, list[Operation]] = {}
+    def launch(self, start_ns: int, end_ns: int, operations: list[RequestedOperation]) -> None:
+        groups: dict[str, list[RequestedOperation]] = {}
         for operation in operations:
             groups.setdefault(operation.communicator, []).append(operation)
         if groups:
@@ -235,7 +235,7 @@ class LocalCollectives:
             self._until_ns = max(self._until_ns, collective.end_ns)
         return CollectiveReport(collectives, entered, dict(self._ranks), dict(self._own))
 
-    def _operations(self, thread: int, called_ns: int) -> list[Operation]:
+    def _operations(self, thread: int, called_ns: int) -> list[RequestedOperation]:
         """The operations that a launch at `called_ns` ran; none if their ranges were not seen."""
         if thread not in self._threads:
             return []
@@ -310,7 +310,7 @@ class LocalCollectives:
                     Collective(*operation[:3], start_ns, max(start_ns, time_ns), 0, 1)
                 )
 
-    def _enter(self, operation: Operation, time_ns: int) -> None:
+    def _enter(self, operation: RequestedOperation, time_ns: int) -> None:
         self._entered.append(Entered(*operation[:3], time_ns))
 
     def _learn_ranks(self, record: _Record) -> None:
@@ -329,16 +329,20 @@ def _named(communicator: int) -> str:
 _SIZES = {PayloadType.BYTES, PayloadType.UINT64, PayloadType.INT64}
 
 
-def _operation(record: _Record, kind: str) -> Operation:
+def _operation(record: _Record, kind: str) -> RequestedOperation:
     is_described = record.sub & FLAG_COMMUNICATOR
     partner = record.correlation - 1 if is_described and record.correlation else None
     size = record.end if record.sub & FLAG_PAYLOAD and record.source_kind in _SIZES else 0
     communicator = _named(record.value) if is_described else ""
-    return Operation(communicator, kind, size if size < 1 << 62 else 0, partner)
+    return RequestedOperation(communicator, kind, size if size < 1 << 62 else 0, partner)
 
 
 def _of_kernel(
-    operations: list[Operation], kind: str, start_ns: int, end_ns: int, ranks: dict[str, int]
+    operations: list[RequestedOperation],
+    kind: str,
+    start_ns: int,
+    end_ns: int,
+    ranks: dict[str, int],
 ) -> Collective:
     """What one kernel did for all its operations."""
     if not operations:

@@ -116,7 +116,7 @@ class KernelSums:
                 time=time,
                 replayed=replayed.get(key, 0),
             )
-            for key, time in self._times.take(collection.exact_values)
+            for key, time in self._times.drain(collection.exact_values)
         )
         return {self._field: deltas}
 
@@ -145,14 +145,14 @@ class MemorySums:
                 inherited=bool(place >> _INHERITED_SHIFT & 1),
                 **sums | _ranges(collection.nodes, place >> _NODE_SHIFT),
             )
-            for place, sums in self.take(collection.exact_values)
+            for place, sums in self.drain(collection.exact_values)
         )
         return {"memory_operations": deltas}
 
-    def take(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, dict[str, Any]]]:
+    def drain(self, exact_limit: int = EXACT_VALUES) -> Iterator[tuple[int, dict[str, Any]]]:
         """What was added since the last call: places, and what a MemoryOperationDelta says of each
         kind of operation there."""
-        times, sizes = self._times.take(exact_limit), self._sizes.take(exact_limit)
+        times, sizes = self._times.drain(exact_limit), self._sizes.drain(exact_limit)
         for (key, time), (_, size) in zip(times, sizes, strict=True):
             yield (
                 key,

@@ -106,8 +106,8 @@ class RangeDeltas:
         numbers = collection.nodes.number
         sums, self._sums = self._sums, np.zeros((len(_SUMS), 0), np.int64)
         payloads, self._payloads = self._payloads, {}
-        host = dict(self._durations.take(collection.exact_values))
-        projected = dict(self._projected.take(collection.exact_values))
+        host = dict(self._durations.drain(collection.exact_values))
+        projected = dict(self._projected.drain(collection.exact_values))
         # Without anything else, operations and children are not worth a delta.
         kept = [number for number, name in enumerate(_SUMS) if name in _TOLD]
         nodes = {*host, *projected, *payloads, *np.flatnonzero(sums[kept].any(axis=0)).tolist()}

@@ -166,7 +166,7 @@ def self_test(timeout_s: float = 20.0) -> Check:
 def _captured(name: str, timeout_s: float) -> Check:
     with create_capture_folder() as folder:
         environment, in_the_way = capture_environment(folder, False, os.environ)
-        if refusal := in_the_way.known or in_the_way.feared:
+        if refusal := in_the_way.certain or in_the_way.feared:
             return Check(name, "warning", refusal, "unset the variable to capture here")
         started = time.monotonic()
         child = subprocess.run(

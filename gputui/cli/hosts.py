@@ -198,7 +198,7 @@ def print_once(options: argparse.Namespace) -> int:
     with connected(options, needs_one=False) as fleet:
         fleet.wait_for_samples(_READING_S)
         hosts = Hosts(fleet.names)
-        hosts.apply(fleet.take())
+        hosts.apply(fleet.drain())
     sys.stdout.write(hosts_text(hosts, as_json=options.json))
     sys.stdout.flush()
     return 0 if all(host.session.samples for host in hosts.values()) else 1
@@ -435,7 +435,7 @@ class HostsRecorder(UnattendedRecorder):
         return all(link.failure is not None and not link.failure.kind.retries for link in links)
 
     def _look(self) -> None:
-        for news in self._fleet.take():
+        for news in self._fleet.drain():
             if news.link is not None:
                 self._see(news.host, news.link)
             self._write(news)

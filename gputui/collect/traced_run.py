@@ -302,7 +302,7 @@ class TracedRun:
             },
             pid=pid,
             step_range=self.request.step_range,
-            capture_unavailable_reason=in_the_way.known,
+            capture_unavailable_reason=in_the_way.certain,
             capture_feared_reason=in_the_way.feared,
             annotate="autograd" if self._annotates == "shapes" else self._annotates,
             operator_shapes=self._annotates == "shapes",

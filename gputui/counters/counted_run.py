@@ -187,7 +187,7 @@ class _CountedGpu:
         self._phases: list[Int64s] = []
         self._dropped_until_ns = 0
         """Until then operations are missing: they were too many to keep."""
-        self._sums: KernelSums | None = None
+        self._sums: SampleSums | None = None
         self._lengths: dict[int, tuple[int, float]] = {}
         """Of each key: how many operations there were, in samples or not, and how long together."""
         self._offset_ns: int | None = None
@@ -237,7 +237,7 @@ class _CountedGpu:
         facts = self.sampler.facts
         if facts is not None:
             if self._sums is None:
-                self._sums = KernelSums(facts.counters, self._lengths)
+                self._sums = SampleSums(facts.counters, self._lengths)
             self._samples += [percents_to_amounts(batch, facts.counters) for batch in batches]
             self._use_samples(self._sums, now_ns, users, ended)
         elif ended and self.sampler.failure is None:
@@ -250,7 +250,7 @@ class _CountedGpu:
         return self._event(now_ns)
 
     def _use_samples(
-        self, sums: KernelSums, now_ns: int, users: Sequence[CountedProcess], ended: bool
+        self, sums: SampleSums, now_ns: int, users: Sequence[CountedProcess], ended: bool
     ) -> None:
         samples = joined_samples(self._samples, len(sums.counters))
         samples = samples.pick(slice(-MOST_WAITING, None))
@@ -368,8 +368,8 @@ class _CountedGpu:
         return event
 
 
-class KernelSums:
-    """What the samples of a GPU that are used add up to, by kernel and by phase."""
+class SampleSums:
+    """Sums of the samples of one GPU that can be used, by kernel and by phase."""
 
     def __init__(self, counters: tuple[str, ...], lengths: Mapping[int, tuple[int, float]]) -> None:
         """`lengths` has of each key how many operations there are, and how long together."""

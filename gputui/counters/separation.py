@@ -265,11 +265,11 @@ class Separation:
         parted, lengths_ns = operations.pick(is_parted), lengths_ns[is_parted]
         edges = [parted.starts_ns + np.rint(lengths_ns * edge).astype(np.int64)
                  for edge in _PART_EDGES]  # fmt: skip
-        parts = [
+        of_parts = [
             Operations(edges[part], edges[part + 1], parted.keys + part + 1)
             for part in range(_PARTS)
         ]
-        return joined_operations([operations.pick(~is_parted), *parts])
+        return joined_operations([operations.pick(~is_parted), *of_parts])
 
     def _columns_of(self, operations: Operations) -> tuple[Int64s, Floats]:
         """The column of each operation, and what to multiply its time by for the time that those of
@@ -640,8 +640,8 @@ class _Residuals:
 
     def by_block(self, offset_ns: int) -> Floats:
         """The same of each block of samples, of about as many."""
-        parts = np.array_split(self._squares(offset_ns).mean(1), BLOCKS)
-        return np.array([max(float(part.mean()), 1e-12) for part in parts])
+        blocks = np.array_split(self._squares(offset_ns).mean(1), BLOCKS)
+        return np.array([max(float(block.mean()), 1e-12) for block in blocks])
 
     def _squares(self, offset_ns: float) -> Floats:
         """What is left of each sample and counter, squared."""

@@ -226,12 +226,12 @@ class _JaxOptions(Cure):
     options: ClassVar[dict[str, Any]] = {}
     """What they are, by name."""
 
-    def _known(self, jax: Any) -> dict[str, Any]:
+    def _supported(self, jax: Any) -> dict[str, Any]:
         """Those that this version of JAX has."""
         return {name: self.options[name] for name in self.options if hasattr(jax.config, name)}
 
     def apply(self, jax: Any) -> Undo:
-        options = self._known(jax)
+        options = self._supported(jax)
         for name, value in options.items():
             jax.config.update(name, value)
         kind = type(jax.config)
@@ -244,7 +244,7 @@ class _JaxOptions(Cure):
         return replaced((kind, "update", without))
 
     def useless(self, jax: Any) -> str | None:
-        if any(getattr(jax.config, name) != value for name, value in self._known(jax).items()):
+        if any(getattr(jax.config, name) != value for name, value in self._supported(jax).items()):
             return None
         return f"{', '.join(self.options)}: as they are by default"
 

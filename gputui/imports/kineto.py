@@ -300,7 +300,7 @@ class SumsByName:
         """What was added since the last call, with the names that are new."""
         events: list[AnyEvent] = []
         kernels, ranges = [], []
-        for key, times in self._kernels.take():
+        for key, times in self._kernels.drain():
             text = self._text(key & _TEXT)
             kernel, text, is_new = self._numbering.kernel(text)
             if is_new:
@@ -310,7 +310,7 @@ class SumsByName:
             kernels.append(
                 KernelDelta(process=1, range=0, kernel=kernel, device=device, time=times)
             )
-        for key, times in self._of_ranges.take():
+        for key, times in self._of_ranges.drain():
             number = self._ranges.get(key)
             if number is None and len(self._ranges) < MOST_NAMES:
                 name = self._text(key)
@@ -327,7 +327,7 @@ class SumsByName:
                 ranges.append(RangeDelta(range=number, cpu=times))
         copies = tuple(
             MemoryOperationDelta(process=1, range=0, device=place >> _DEVICE_SHIFT, **sums)
-            for place, sums in self._copies.take()
+            for place, sums in self._copies.drain()
         )
         delta = CaptureDelta(
             time_ns=now_ns, process=1, kernels=tuple(kernels), ranges=tuple(ranges),

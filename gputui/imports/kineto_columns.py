@@ -300,9 +300,9 @@ class TimedRows:
     def rows_until(self, until: int) -> Slots:
         """The rows that begin up to a moment and were not read, in order; rows that begin at once
         as they came."""
-        parts = [run.rows_until(until) for run in self._every_run() if run.next_start <= until]
-        rows = stack(parts or [np.empty(0, self._dtype)])
-        return pick(rows, self._order(rows)) if len(parts) > 1 else rows
+        of_runs = [run.rows_until(until) for run in self._every_run() if run.next_start <= until]
+        rows = stack(of_runs or [np.empty(0, self._dtype)])
+        return pick(rows, self._order(rows)) if len(of_runs) > 1 else rows
 
     def _order(self, rows: Slots) -> Int64s:
         starts = rows["start"].astype(np.int64)
@@ -374,18 +374,18 @@ class _Run:
 
     def rows_until(self, until: int) -> Slots:
         """The next rows, those that begin up to a moment."""
-        parts = []
+        batches = []
         while True:
             at_hand = self._load(1)
             end = int(np.searchsorted(at_hand["start"].astype(np.int64), until, side="right"))
-            parts.append(at_hand[:end])
+            batches.append(at_hand[:end])
             # Not a view of the rows that were read: one for each run of 10 million were 60 MB.
             self._at_hand = at_hand[end:] if end < len(at_hand) else np.empty(0, at_hand.dtype)
             if end < len(at_hand) or self._loaded == self._count:
                 break
         left = self._at_hand
         self.next_start = int(left["start"][0]) if len(left) else sys.maxsize
-        return stack(parts)
+        return stack(batches)
 
     def _load(self, least: int) -> Slots:
         at_hand = self._at_hand
@@ -558,7 +558,9 @@ class OperatorMemory:
     def table(self, rows: RangeRows, names: Mapping[int, str]) -> ResultTable | None:
         """By operator and kind of device; None if nothing was allocated. `names` are those that the
         rows' numbers stand for."""
-        times, threads, devices, sizes = (np.frombuffer(one, np.int64) for one in self._columns)
+        times, threads, devices, sizes = (
+            np.frombuffer(column, np.int64) for column in self._columns
+        )
         if not len(times):
             return None
         within = np.full(len(times), -1, np.int64)
@@ -589,11 +591,11 @@ def _innermost(rows: RangeRows, numbers: Int64s, moments: Int64s) -> Int64s:
     """Of each moment the row, one of `numbers`, that was open last; -1 where none was."""
     order = numbers[np.lexsort((-rows.end[numbers], rows.start[numbers]))]
     starts, ends = rows.start[order].tolist(), rows.end[order].tolist()
-    found = np.full(len(moments), -1, np.int64)
+    innermost = np.full(len(moments), -1, np.int64)
     open_rows: list[int] = []
     place = 0
-    for at in np.argsort(moments, kind="stable").tolist():
-        moment = int(moments[at])
+    for index in np.argsort(moments, kind="stable").tolist():
+        moment = int(moments[index])
         while place < len(starts) and starts[place] <= moment:
             while open_rows and ends[open_rows[-1]] <= starts[place]:
                 open_rows.pop()
@@ -602,8 +604,8 @@ def _innermost(rows: RangeRows, numbers: Int64s, moments: Int64s) -> Int64s:
         while open_rows and ends[open_rows[-1]] < moment:
             open_rows.pop()
         if open_rows:
-            found[at] = order[open_rows[-1]]
-    return found
+            innermost[index] = order[open_rows[-1]]
+    return innermost
 
 
 _COLUMNS = (

@@ -73,7 +73,7 @@ class InTheWay(NamedTuple):
     """What is missing of phases and kernels, and why; and what may be: a tool that may be in the
     way, which nobody can ask before there are kernels or none. None where nothing is."""
 
-    known: str | None = None
+    certain: str | None = None
     feared: str | None = None
 
 

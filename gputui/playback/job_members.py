@@ -28,7 +28,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.store import SUFFIXES
-from gputui.store.library import files
+from gputui.store.recordings import files
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader

@@ -43,7 +43,7 @@ from gputui.model.events import (
 from gputui.playback.job_members import MAX_MEMBERS, Machines, Member, Open, members_of
 from gputui.store import SUFFIXES
 from gputui.store.journal import JournalReader, RotatedReader, open_journal
-from gputui.store.library import files
+from gputui.store.recordings import files
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader

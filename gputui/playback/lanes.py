@@ -321,8 +321,8 @@ def open_kept(session: Session, run: Run, step: KeptStep) -> TracedLanes:
         if timeline.process not in with_operations:
             made.add_timeline(timeline)
     opened = made.done(sum(kept.left_out for kept in operations), step)
-    parts = [lanes for lanes in run.step_lanes if lanes.process not in with_operations]
-    steps: list[KeptStep] = [*operations, *filter(touches, parts)]
+    without = [lanes for lanes in run.step_lanes if lanes.process not in with_operations]
+    steps: list[KeptStep] = [*operations, *filter(touches, without)]
     for its in steps:
         start = its.start_ns - opened.begin_ns
         end = start + min(its.duration_ns, _LONG_NS)

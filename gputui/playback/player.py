@@ -225,7 +225,7 @@ class Emitter:
         """Whether playback has reached the place where it opens; only then it follows requests."""
         self._looks_at = time.monotonic() + (FIRST_LOOK_S if is_imported else LOOK_S)
 
-    def take(self) -> tuple[Session | None, list[AnyEvent]]:
+    def drain(self) -> tuple[Session | None, list[AnyEvent]]:
         """What is new: after a jump the state to continue from, returned once and owned by the
         caller; and the events since.
         """
@@ -383,7 +383,7 @@ class Emitter:
 class Playback:
     """Emits a recording's events as time passes. Every control returns at once.
 
-    After a jump the view has a different state: `take` returns it together with the events that
+    After a jump the view has a different state: `drain` returns it together with the events that
     continue it. Callers that never jump may just take the events from `hub`.
     """
 
@@ -598,11 +598,11 @@ class Playback:
         """Go to the next start, exit, out-of-memory error, throttling or loss of a process."""
         self._go_on(lambda number: self._targets.moment_after(number, is_phase=False))
 
-    def take(self) -> tuple[Session | None, list[AnyEvent]]:
+    def drain(self) -> tuple[Session | None, list[AnyEvent]]:
         """What is new: after a jump the state to continue from, returned once and owned by the
         caller; and the events since.
         """
-        return self._emitter.take()
+        return self._emitter.drain()
 
     def _go_on(self, following: Callable[[int], Place | None]) -> None:
         self._asked.go_on(lambda: self._emitter.number, following)

@@ -114,8 +114,8 @@ class OnStreams:
             np.searchsorted(self._joined, correlations[rows]).astype(np.uint32),
             *(records[name][rows] for name in ("start", "end", "stream", "device")),
         )
-        for parts, column in zip(self._operations, columns, strict=True):
-            parts.append(column)
+        for batches, column in zip(self._operations, columns, strict=True):
+            batches.append(column)
 
     def placed(self, records: Slots) -> Iterator[Placed]:
         """The instances among records, which come in the order of the trace. All calls and
@@ -134,18 +134,18 @@ class OnStreams:
                 yield from _placed(launched, records[instances[theirs]], numbers[theirs])
 
     def _by_thread(self) -> dict[int, list[_Launched]]:
-        parts = self._operations
-        places = np.concatenate(parts[0])
+        batches = self._operations
+        places = np.concatenate(batches[0])
         if not len(places):
             return {}
         called, callers = self._called[places], self._callers[places]
         self._called, self._callers = self._called[:0], self._callers[:0]
-        streams, devices = np.concatenate(parts[3]), np.concatenate(parts[4])
+        streams, devices = np.concatenate(batches[3]), np.concatenate(batches[4])
         order = np.lexsort((called, streams, devices, callers))
         called, callers = called[order], callers[order]
         streams, devices = streams[order], devices[order]
-        starts, ends = (np.concatenate(parts[column])[order] for column in (1, 2))
-        parts.clear()
+        starts, ends = (np.concatenate(batches[column])[order] for column in (1, 2))
+        batches.clear()
         new = np.ones(len(order), np.bool_)
         new[1:] = callers[1:] != callers[:-1]
         for column in (devices, streams):

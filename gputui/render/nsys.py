@@ -103,8 +103,8 @@ _MACHINE = 1 << 48
 _24_BITS = 0xFFFFFF
 
 
-class Rows:
-    """Takes rows of any table. Texts become numbers of StringIds, which are written last."""
+class TableWriter:
+    """Writes rows of any table. Texts become numbers of StringIds, which are written last."""
 
     def __init__(self, connection: sqlite3.Connection, session: Session, run: Run) -> None:
         self._connection = connection
@@ -187,19 +187,19 @@ _KERNEL_ZEROS = (
 class CudaRows:
     """Writes CUPTI's records: calls, kernels, copies and memsets."""
 
-    def __init__(self, rows: Rows, session: Session, trace: TraceReader) -> None:
-        self._rows = rows
+    def __init__(self, writer: TableWriter, session: Session, trace: TraceReader) -> None:
+        self._writer = writer
         most = max([0, *session.kernel_names])
         self._kernels = np.zeros((most + 1, 3), np.int64)
         for number, kernel in session.kernel_names.items():
             # A forged recording may number kernels as it likes, and this is an array.
             if number < 1 << 24:
                 names = (kernel.name, short_name(kernel.name), kernel.mangled)
-                self._kernels[number] = [rows.string(name) for name in names]
+                self._kernels[number] = [writer.string(name) for name in names]
         self._shapes = _shape_columns(session)
         self._calls = np.zeros(max(trace.call_names) + 1, np.int64)
         for number, name in trace.call_names.items():
-            self._calls[number] = rows.string(name)
+            self._calls[number] = writer.string(name)
         # nsys keeps calls of both in one table: eventClass says whose they are, and so does the
         # name.
         self._is_driver = np.array(
@@ -223,13 +223,13 @@ class CudaRows:
     def _call_rows(self, records: Slots) -> None:
         names = np.minimum(records["name"], len(self._calls) - 1)
         columns = (
-            *self._rows.times(records),
+            *self._writer.times(records),
             self._is_driver[names].astype(np.int64).tolist(),
-            self._rows.tasks(records).tolist(),
+            self._writer.tasks(records).tolist(),
             records["correlation"].tolist(),
             self._calls[names].tolist(),
         )
-        self._rows.insert(
+        self._writer.insert(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             "start end eventClass globalTid correlationId nameId returnValue",
             zip(*columns, records["bytes"].tolist(), strict=True),
@@ -237,12 +237,12 @@ class CudaRows:
 
     def _operation(self, records: Slots) -> tuple[list[int], ...]:
         return (
-            *self._rows.times(records),
+            *self._writer.times(records),
             records["device"].tolist(),
             records["context"].tolist(),
             records["stream"].tolist(),
             records["correlation"].tolist(),
-            self._rows.processes(records).tolist(),
+            self._writer.processes(records).tolist(),
         )
 
     def _kernel_rows(self, records: Slots) -> None:
@@ -252,7 +252,7 @@ class CudaRows:
         ]
         columns = (*self._operation(records), *names.T.tolist(), *shapes.T.tolist())
         zeros = (0,) * len(_KERNEL_ZEROS)
-        self._rows.insert(
+        self._writer.insert(
             "CUPTI_ACTIVITY_KIND_KERNEL",
             f"{_OPERATIONS} demangledName shortName mangledName {_SHAPE} {' '.join(_KERNEL_ZEROS)}",
             ((*row, *zeros) for row in zip(*columns, strict=True)),
@@ -266,7 +266,7 @@ class CudaRows:
             MEMORY_KIND_NUMBERS[records["source_kind"] & 7].tolist(),
             MEMORY_KIND_NUMBERS[records["destination_kind"] & 7].tolist(),
         )
-        self._rows.insert(
+        self._writer.insert(
             "CUPTI_ACTIVITY_KIND_MEMCPY",
             f"{_OPERATIONS} bytes copyKind srcKind dstKind copyCount",
             ((*row, 1) for row in zip(*columns, strict=True)),
@@ -278,7 +278,7 @@ class CudaRows:
             records["bytes"].astype(np.int64).tolist(),
             MEMORY_KIND_NUMBERS[records["destination_kind"] & 7].tolist(),
         )
-        self._rows.insert(
+        self._writer.insert(
             "CUPTI_ACTIVITY_KIND_MEMSET",
             f"{_OPERATIONS} bytes memKind value",
             ((*row, 0) for row in zip(*columns, strict=True)),
@@ -286,7 +286,7 @@ class CudaRows:
 
     def _graph_rows(self, records: Slots) -> None:
         columns = (*self._operation(records), records["graph"].tolist())
-        self._rows.insert(
+        self._writer.insert(
             "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
             f"{_OPERATIONS} graphId",
             zip(*columns, strict=True),
@@ -329,8 +329,8 @@ _Row = tuple[Any, ...]
 class NvtxRows:
     """Writes the program's NVTX records: ranges, marks and their names."""
 
-    def __init__(self, rows: Rows, run: Run) -> None:
-        self._rows = rows
+    def __init__(self, writer: TableWriter, run: Run) -> None:
+        self._writer = writer
         self._run = run
         self._domains: dict[tuple[int, str], int] = {}
         self._categories: dict[tuple[int, str, int], str] = {}
@@ -342,10 +342,10 @@ class NvtxRows:
             return
         fields = ("kind", "range", "name", "thread", "sub", "source_kind", "bytes")
         columns = zip(
-            *self._rows.times(part), *(part[name].tolist() for name in fields), strict=True
+            *self._writer.times(part), *(part[name].tolist() for name in fields), strict=True
         )
         rows = (self._event(*row) for row in columns)
-        self._rows.insert("NVTX_EVENTS", _EVENT, (row for row in rows if row is not None))
+        self._writer.insert("NVTX_EVENTS", _EVENT, (row for row in rows if row is not None))
 
     def _event(
         self, start: int, end: int, kind: int, number: int, mark: int, thread: int, unended: int,
@@ -356,7 +356,7 @@ class NvtxRows:
             defined = self._run.mark_definitions.get(mark)
             if defined is None:
                 return None
-            task = self._rows.task(defined.process, thread)
+            task = self._writer.task(defined.process, thread)
             return (start, None, MARK, task, None, *self._description(defined), *payloads)
         node = self._run.ranges.get(number)
         if node is None:
@@ -366,8 +366,8 @@ class NvtxRows:
             start,
             None if unended else end,
             PUSH_POP if definition.style == "PushPop" else START_END,
-            self._rows.task(definition.process, definition.thread),
-            self._rows.task(definition.process, thread) if thread else None,
+            self._writer.task(definition.process, definition.thread),
+            self._writer.task(definition.process, thread) if thread else None,
             *self._description(definition),
             *payloads,
         )
@@ -380,7 +380,7 @@ class NvtxRows:
         return self._text(definition.name), domain, definition.color, definition.category_id
 
     def _text(self, name: str) -> int | None:
-        return None if name == NO_NAME else self._rows.string(name)
+        return None if name == NO_NAME else self._writer.string(name)
 
     def _domain(self, process: int, name: str) -> int:
         if not name:
@@ -392,34 +392,34 @@ class NvtxRows:
         CUDA's resources. (No nsys export with resource names was available: their number is stored
         as a payload.)
         """
-        processes = self._run.processes
+        processes, writer = self._run.processes, self._writer
         main = {
-            number: self._rows.task(number, process.attached.pid)
+            number: writer.task(number, process.attached.pid)
             for number, process in processes.items()
         }
-        self._rows.insert("NVTX_EVENTS", "start eventType text globalTid domainId", (
+        writer.insert("NVTX_EVENTS", "start eventType text globalTid domainId", (
             (0, DOMAIN, name, main.get(process, 0), number)
             for (process, name), number in self._domains.items()
         ))  # fmt: skip
-        self._rows.insert("NVTX_EVENTS", "start eventType text globalTid domainId category", (
+        writer.insert("NVTX_EVENTS", "start eventType text globalTid domainId category", (
             (0, CATEGORY, name, main.get(process, 0), self._domain(process, domain), number)
             for (process, domain, number), name in self._categories.items()
         ))  # fmt: skip
-        self._rows.insert("NVTX_EVENTS", "start eventType text globalTid uint32Value", (
+        writer.insert("NVTX_EVENTS", "start eventType text globalTid uint32Value", (
             (0, RESOURCES[named.kind], named.name, main[number], named.number)
             for number, process in processes.items()
             for named in process.resources.values()
         ))  # fmt: skip
         threads = [
-            (self._rows.task(number, named.thread), named)
+            (writer.task(number, named.thread), named)
             for number, process in processes.items()
             for named in process.threads.values()
         ]
-        self._rows.insert("NVTX_EVENTS", "start eventType text globalTid", (
+        writer.insert("NVTX_EVENTS", "start eventType text globalTid", (
             (0, THREAD, named.name, task) for task, named in threads if named.source == "nvtx"
         ))  # fmt: skip
-        self._rows.insert("ThreadNames", "nameId priority globalTid", (
-            (self._rows.string(named.name), 20 if named.priority is None else named.priority, task)
+        writer.insert("ThreadNames", "nameId priority globalTid", (
+            (writer.string(named.name), 20 if named.priority is None else named.priority, task)
             for task, named in threads
         ))  # fmt: skip
 
@@ -437,16 +437,16 @@ def _payload_columns(kind: int, bits: int) -> _Row:
 # --- what ran where, and nsys's own enumerations, as rows
 
 
-def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
+def write_facts(writer: TableWriter, session: Session, run: Run, dropped: int) -> None:
     """Write the tables other than events; `dropped` counts the trace's lost records."""
     started, header = run.started, session.header
-    machine = rows.process(-1)
-    rows.insert("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", [(rows.base_ns,)])
-    rows.insert("TARGET_INFO_GPU", "vmId id name busLocation totalMemory memoryBandwidth "
+    machine = writer.process(-1)
+    writer.insert("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", [(writer.base_ns,)])
+    writer.insert("TARGET_INFO_GPU", "vmId id name busLocation totalMemory memoryBandwidth "
                 "clockRate smCount uuid chipName cuDevice computeMajor computeMinor l2CacheSize",
                 ((machine, *gpu) for gpu in _gpus(session)))  # fmt: skip
     # Devices are numbered as the machine's here, in every process.
-    rows.insert("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", (
+    writer.insert("TARGET_INFO_CUDA_DEVICE", "gpuId cudaId pid", (
         (device, device, run.processes[process].attached.pid)
         for process, device in sorted(run.timing.devices)
     ))  # fmt: skip
@@ -458,27 +458,27 @@ def write_facts(rows: Rows, session: Session, run: Run, dropped: int) -> None:
         "NvDriverVersion": header.driver_version if header else None,
     }
     present = [(machine, name, value) for name, value in facts.items() if value]
-    rows.insert("TARGET_INFO_SYSTEM_ENV", "globalVid name value", present)
+    writer.insert("TARGET_INFO_SYSTEM_ENV", "globalVid name value", present)
     words = list(started.arguments) or [started.name]
     capture = [("PROCESS_0:COMMAND", words[0])]
     capture += [(f"PROCESS_0:ARGUMENT_{i}", word) for i, word in enumerate(words[1:])]
-    rows.insert("META_DATA_CAPTURE", "name value", capture)
-    rows.insert("META_DATA_EXPORT", "name value", [
+    writer.insert("META_DATA_CAPTURE", "name value", capture)
+    writer.insert("META_DATA_EXPORT", "name value", [
         ("EXPORT_PRODUCT_NAME", "gputui"), ("EXPORT_PRODUCT_VERSION", VERSION),
         ("EXPORT_SCHEMA_VERSION", SCHEMA),
         ("GPUTUI_DROPPED_RECORDS", str(dropped)),
     ])  # fmt: skip
-    rows.insert("PROCESSES", "globalPid pid name", (
-        (rows.process(number), process.attached.pid, process.attached.command)
+    writer.insert("PROCESSES", "globalPid pid name", (
+        (writer.process(number), process.attached.pid, process.attached.command)
         for number, process in run.processes.items()
     ))  # fmt: skip
-    rows.insert("ENUM_NSYS_EVENT_TYPE", "id name label",
+    writer.insert("ENUM_NSYS_EVENT_TYPE", "id name label",
                 ((number, name, name) for number, name in EVENT_TYPES.items()))  # fmt: skip
     copies = {0: "Unknown", **COPY_KINDS}
-    rows.insert("ENUM_CUDA_MEMCPY_OPER", "id name label",
+    writer.insert("ENUM_CUDA_MEMCPY_OPER", "id name label",
                 ((number, name, name) for number, name in copies.items()))  # fmt: skip
     kinds = {0: "unknown", **MEMORY_KINDS}
-    rows.insert("ENUM_CUDA_MEM_KIND", "id name label", (
+    writer.insert("ENUM_CUDA_MEM_KIND", "id name label", (
         (int(MEMORY_KIND_NUMBERS[number]), name, name.title()) for number, name in kinds.items()
     ))  # fmt: skip
 
@@ -518,9 +518,9 @@ def write_nsys(path: Path, session: Session, run: Run, trace: TraceReader) -> in
 
 
 def _write(connection: sqlite3.Connection, session: Session, run: Run, trace: TraceReader) -> int:
-    rows = Rows(connection, session, run)
-    nvtx = NvtxRows(rows, run)
-    cuda = CudaRows(rows, session, trace)
+    writer = TableWriter(connection, session, run)
+    nvtx = NvtxRows(writer, run)
+    cuda = CudaRows(writer, session, trace)
     # A session may have had other runs before this one.
     ours = np.array(sorted(run.processes), np.uint32)
     count = 0
@@ -530,6 +530,6 @@ def _write(connection: sqlite3.Connection, session: Session, run: Run, trace: Tr
         nvtx.write(part)
         cuda.write(part)
     nvtx.write_names()
-    write_facts(rows, session, run, trace.dropped)
-    rows.finish()
+    write_facts(writer, session, run, trace.dropped)
+    writer.finish()
     return count

@@ -399,7 +399,7 @@ def _phases(run: Run) -> str:
     for row in rows:
         names = row.key[2]
         if main is not None:
-            outer = next((at for at, name in enumerate(names) if name == main.name), None)
+            outer = next((place for place, name in enumerate(names) if name == main.name), None)
             if outer is None or row.domain != main.domain:
                 continue
             names = names[outer + 1 :]
@@ -441,11 +441,11 @@ def _level(shares: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], flo
         depth = min(map(len, inner))
         level = {names: share for names, share in inner.items() if len(names) == depth}
         largest = max(level, key=lambda names: level[names])
-        parts = {names: share for names, share in inner.items()
-                 if len(names) > depth and names[:depth] == largest}  # fmt: skip
-        if level[largest] < WHOLE * sum(level.values()) or not parts:
+        deeper = {names: share for names, share in inner.items()
+                  if len(names) > depth and names[:depth] == largest}  # fmt: skip
+        if level[largest] < WHOLE * sum(level.values()) or not deeper:
             return level
-        inner = parts
+        inner = deeper
     return {}
 
 

@@ -127,8 +127,8 @@ def common_unit(base: Subject, other: Subject) -> WorkUnit | None:
         return named
     if has_steps and _are_alike(base, other, before, after, has_same_words=has_same_words):
         return WorkUnit("step")
-    work = _kernels_of_both(base, other, has_same_words=has_same_words)
-    unit = _scaled(_items_of_both(base, other) or work, base, other)
+    kernels = _kernels_of_both(base, other, has_same_words=has_same_words)
+    unit = _scaled(_items_of_both(base, other) or kernels, base, other)
     if unit is not None or not (has_steps and has_same_words):
         return unit
     turns = _kernels_of_a_step(base, other)

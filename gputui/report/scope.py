@@ -440,7 +440,9 @@ def _line_of_loop(run: Run, tree: TimeTree) -> str:
         if marks.source == "loop" and step_ns / ANOTHER < (marks.mean_ns or 0) < step_ns * ANOTHER
     ]
     # The last turn of a `while` has no mark of its end.
-    likeliest = min(alike, key=lambda it: (abs(it.marks - turns) > 1, -it.last_ns), default=None)
+    likeliest = min(
+        alike, key=lambda marks: (abs(marks.marks - turns) > 1, -marks.last_ns), default=None
+    )
     return likeliest.site if likeliest is not None else ""
 
 

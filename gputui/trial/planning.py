@@ -292,9 +292,9 @@ def plan(
     one for each finding that has one, and of these functions of the program if there are
     findings."""
     chosen: dict[str, Candidate] = {}
-    known = cures()
+    all_cures = cures()
     for finding in findings:
-        for cure in known.values():
+        for cure in all_cures.values():
             if cure.result not in (EXACT, ROUNDING) or finding.cause not in cure.answers:
                 continue
             candidate = Candidate(cure.name, cure, finding, _forecast(finding, cure))
@@ -302,7 +302,7 @@ def plan(
             # What a finding's advice names is tried first.
             if before is None or candidate.order < before.order:
                 chosen[cure.name] = candidate
-    for cure in known.values():
+    for cure in all_cures.values():
         if cure.result in (EXACT, ROUNDING) and (everything or ANY in cure.answers):
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
     ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
@@ -311,14 +311,14 @@ def plan(
 
 def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     """The cures of these names, in their order, whatever class they are of. Raises PlanError."""
-    known = cures()
+    all_cures = cures()
     candidates = []
     for word in dict.fromkeys(words):
         name, _, argument = word.partition("@")
-        cure = known.get(name)
+        cure = all_cures.get(name)
         if cure is None:
             raise PlanError(
-                f"--cure {word}: there is no such cure{did_you_mean(name, tuple(known))}; "
+                f"--cure {word}: there is no such cure{did_you_mean(name, tuple(all_cures))}; "
                 "gputui try --list has them"
             )
         if bool(cure.argument) != bool(argument):

@@ -225,13 +225,13 @@ class Home:
             source.is_paused = True
         return home
 
-    def take(self) -> Sequence[AnyEvent]:
+    def drain(self) -> Sequence[AnyEvent]:
         """Fold in what the source emitted meanwhile, and return it. A paused replay emits
         nothing."""
         if self.source is None or isinstance(self.source, Playback):
             return ()
         if self.hosts is not None and isinstance(self.source, ManyHosts):
-            self.hosts.apply(self.source.take())
+            self.hosts.apply(self.source.drain())
             return ()
         events = self.source.hub.drain()
         self.session.apply(events)
@@ -239,7 +239,7 @@ class Home:
 
     def enter(self, model: Model) -> None:
         """Show this again; a live session goes on, a replay continues where it was."""
-        self.take()
+        self.drain()
         paused = False
         if isinstance(self.source, Playback):
             self.source.is_paused = paused = self.was_paused
@@ -361,7 +361,7 @@ class GputuiApp(Threads):
 
     def _take(self) -> None:
         if self._home is not None and not self._writing:
-            self._remarks.of_alerts(self._home.take())
+            self._remarks.of_alerts(self._home.drain())
             if isinstance(self._home.source, Runner):
                 self._remarks.of_home(self._home.source.recording)
         if self._source is None:
@@ -414,7 +414,7 @@ class GputuiApp(Threads):
             return
         if self.model.hosts is None:  # news may come before the word that it is connected
             self.model.watch(Hosts(source.names), source.names[0])
-        news = source.take()
+        news = source.drain()
         for one in news:
             self._remarks.of_alerts(one.events, f"{one.host}: ")
             if one.link is not None and one.link.state == "up" and one.link.reason:
@@ -427,7 +427,7 @@ class GputuiApp(Threads):
         """A replay that is halted makes no events but those that were asked for: none is held."""
         if self._writing:
             return  # what waits is taken when the export has ended
-        session, events = playback.take()
+        session, events = playback.drain()
         if isinstance(playback, JobElsewhere):  # of a replay they are of then
             self._remarks.of_alerts(events)
         if session is not None:
@@ -495,7 +495,7 @@ class GputuiApp(Threads):
             self.model.enter(playback, Session(), recording_name(path))
             self.main.show_run()
 
-        from gputui.store.library import recording_name
+        from gputui.store.recordings import recording_name
 
         def failed(reason: str) -> None:
             self.main.refuse(reason.replace(f"{path.parent}/", ""))

@@ -96,7 +96,7 @@ class Attacher(Runner, Protocol, metaclass=_ByClass):
 class Playback(Source, Protocol, metaclass=_ByClass):
     """A source that plays a recording: it can be paused, moved, and played at another speed.
 
-    Every control returns at once; `take` returns the result. `gputui.playback.player` says what
+    Every control returns at once; `drain` returns the result. `gputui.playback.player` says what
     each is.
     """
 
@@ -131,7 +131,7 @@ class Playback(Source, Protocol, metaclass=_ByClass):
     def skip(self, seconds: float) -> None: ...
     def next_phase(self) -> None: ...
     def next_event(self) -> None: ...
-    def take(self) -> tuple[Session | None, Sequence[AnyEvent]]: ...
+    def drain(self) -> tuple[Session | None, Sequence[AnyEvent]]: ...
 
 
 @runtime_checkable
@@ -154,7 +154,7 @@ class ManyHosts(Source, Protocol, metaclass=_ByClass):
     def attach(self, host: str, pid: int, start_ns: int) -> None:
         """Attach to a process there, and show what is recorded there. Events report the outcome."""
 
-    def take(self) -> Sequence[HostNews]:
+    def drain(self) -> Sequence[HostNews]:
         """All that came since the last call, oldest first."""
 
 

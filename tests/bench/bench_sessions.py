@@ -238,7 +238,7 @@ def jump_about(path: Path, seconds: int) -> None:
     def jump(second: float) -> float:
         before = time.perf_counter()
         playback.seek(second)
-        while playback.take()[0] is None:
+        while playback.drain()[0] is None:
             changed.wait(0.01)
             changed.clear()
         return time.perf_counter() - before

@@ -13,8 +13,8 @@ from gputui.counters.counted_run import (
     OTHERS_USE_IT,
     CountedOperations,
     CountedProcess,
-    KernelSums,
     RunCounters,
+    SampleSums,
 )
 from gputui.counters.sampler import CLOSED
 from gputui.counters.separation import Operations
@@ -188,7 +188,7 @@ def test_a_kernel_that_does_other_things_after_another_one_takes_nothing_from_it
     ran = Operations(starts.astype(int), (starts + took).astype(int), np.arange(len(took)))
     samples = counted_amounts(ran, moved / took, 200_000, 0.0)
     samples = samples._replace(amounts=samples.amounts[:, :1])
-    sums = KernelSums(("memory_read_bytes",), {})
+    sums = SampleSums(("memory_read_bytes",), {})
     unknown = np.zeros(len(samples.starts_ns), np.bool_)
     sums.add(samples, unknown, ran._replace(keys=kernels << 32), kernels * 0)
     rates = {row.kernel: row.rates[0] for row in sums.rows()[0]}
@@ -204,7 +204,7 @@ def test_a_length_that_was_hardly_sampled_widens_the_interval_of_its_kernel():
     ran = Operations(starts.astype(int), (starts + took).astype(int), np.arange(len(took)))
     samples = counted_amounts(ran, 2e8 / took, 200_000, 0.01)
     samples = samples._replace(amounts=samples.amounts[:, :1])
-    sums = KernelSums(("memory_read_bytes",), {})
+    sums = SampleSums(("memory_read_bytes",), {})
     unknown = np.zeros(len(samples.starts_ns), np.bool_)
     kernels = np.ones(len(took), np.int64) << 32
     slow = samples.starts_ns >= starts[250]

@@ -96,8 +96,8 @@ def test_a_library_that_is_missing_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "LIBRARIES", [Library(tmp_path, "absent")])
     made, problem = capture_environment(tmp_path, True, {"A": "b"})
     assert made == {"A": "b"}
-    assert "is not built" in problem.known
-    assert "-m gputui.inject.build" in problem.known
+    assert "is not built" in problem.certain
+    assert "-m gputui.inject.build" in problem.certain
 
 
 @pytest.mark.usefixtures("library", "quick_compiler")
@@ -115,7 +115,7 @@ def test_a_library_of_other_sources_is_said_and_not_used(tmp_path):
     asked = (
         "import pathlib, gputui.inject.environment as e\n"
         "made, problem = e.capture_environment(pathlib.Path('x'), True, {'A': 'b'})\n"
-        "print(problem.known, made)\n"
+        "print(problem.certain, made)\n"
         "import gputui.ring.reader as n\n"
         "try: print(n.ring_library())\n"
         "except n.RingError: print('refused')\n"

@@ -30,7 +30,7 @@ _ADDED = """        is_small = records["value"] <= 4096
 """
 _COLLECTED = """"small_copies": tuple(
             SmallCopies(device, time.count, time)
-            for device, time in self._small.take(collection.exact_values)
+            for device, time in self._small.drain(collection.exact_values)
         ), """
 _KEPT = "    small_copies: FoldedTable[SmallCopies] = {}\n"
 _CHANGED = (

@@ -88,7 +88,7 @@ def test_of_too_many_different_values_those_of_the_largest_keys_are_in_buckets()
     values = 1_000_000 + np.arange(len(keys)) % 3000
     few = np.arange(10) + 1_000_000
     sums.add(np.concatenate((keys, np.full(10, 200))), np.concatenate((values, few)))
-    held = dict(sums.take())
+    held = dict(sums.drain())
     assert not any(held[key].exact for key in range(200))
     assert held[200].exact
     assert sum(len(distribution.values) for distribution in held.values()) < 10_000

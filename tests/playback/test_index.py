@@ -115,7 +115,7 @@ def test_a_replay_shows_the_newest_samples_first_and_all_soon(
     )
 
     def is_whole() -> bool:
-        view.take()
+        view.drain()
         return playback.is_exact and contents(view.session) == whole
 
     with view.changed:

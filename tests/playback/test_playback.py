@@ -58,9 +58,9 @@ class View:
             self.notices += 1
             self.changed.notify_all()
 
-    def take(self) -> None:
+    def drain(self) -> None:
         assert self.playback is not None
-        session, events = self.playback.take()
+        session, events = self.playback.drain()
         if session is not None:
             self.session = session
         self.session.apply(events)
@@ -69,7 +69,7 @@ class View:
         """Take until the session has so many samples."""
 
         def reached() -> bool:
-            self.take()
+            self.drain()
             return self.session.samples == samples
 
         with self.changed:
@@ -278,7 +278,7 @@ def test_a_job_is_followed_while_its_nodes_write_and_others_join(
 
     def until(reached: Callable[[], bool]) -> None:
         def looked() -> bool:
-            view.take()
+            view.drain()
             return reached()
 
         with view.changed:
@@ -450,7 +450,7 @@ def test_an_nsys_export_is_moved_through_like_a_recording(tmp_path: Path) -> Non
         playback.seek(seconds)
 
         def reached(steps: int = steps) -> bool:
-            view.take()
+            view.drain()
             run = view.session.run
             return run is not None and sum(n.cpu.count for n in run.ranges.values()) == steps
 
@@ -471,7 +471,7 @@ def test_the_whole_length_is_the_end(tmp_path: Path) -> None:
     playback.start()
 
     def reached() -> bool:
-        view.take()
+        view.drain()
         return view.session.run is not None and view.session.run.outcome == "ended"
 
     playback.seek(length_ns / 1e9)
@@ -535,7 +535,7 @@ def test_what_was_read_so_far_is_shown_and_can_be_left_at_that(
 
     def shows(least: int) -> Callable[[], bool]:
         def reached() -> bool:
-            view.take()
+            view.drain()
             run = view.session.run
             rows = run.ranges.values() if run is not None else ()
             return any(row.cpu is not None and row.cpu.count >= least for row in rows)
@@ -596,7 +596,7 @@ def test_sums_of_a_trace_are_shown_while_it_is_read_and_then_replaced(
             assert go_on.wait(LONG_S)
 
     def shows(kernels: int) -> bool:
-        view.take()
+        view.drain()
         run = view.session.run
         return run is not None and sum(row.time.count for row in run.kernels.values()) == kernels
 
@@ -657,7 +657,7 @@ def test_keys_that_come_faster_than_jumps_all_count(path: Path) -> None:
     playback.start()
 
     def has_come_to_decode() -> bool:
-        again.take()
+        again.drain()
         run = again.session.run
         return run is not None and run.progress is not None and run.progress.stage == "decode"
 

@@ -324,10 +324,10 @@ def replayed(path: Path) -> Session | None:
         while not playback.has_ended:
             changed.wait(0.05)
             changed.clear()
-            jumped, events = playback.take()
+            jumped, events = playback.drain()
             session = jumped or session
             session.apply(events)
-        jumped, events = playback.take()
+        jumped, events = playback.drain()
         session = jumped or session
         session.apply(events)
         return session

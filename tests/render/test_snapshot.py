@@ -12,7 +12,7 @@ import pytest
 from gputui.cli.dispatch import run
 from gputui.state import Session
 from gputui.store.journal import JournalReader
-from gputui.store.library import delete, rename
+from gputui.store.recordings import delete, rename
 
 CODE = "import os, sys; open(os.environ['GPUTUI_SNAPSHOT'], 'wb').write(sys.argv[1].encode())"
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store import snapshot_path, trace_path
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.library import LibraryEntry, belongings, delete, describe, files, rename
+from gputui.store.recordings import RecordingEntry, belongings, delete, describe, files, rename
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 
@@ -34,7 +34,7 @@ def record(
     return path
 
 
-def recordings(folder: Path) -> list[LibraryEntry]:
+def recordings(folder: Path) -> list[RecordingEntry]:
     return [describe(found.path) for found in files(folder)]
 
 

@@ -56,7 +56,7 @@ class ScriptedHosts:
         self._news.append(HostNews(host, Link("up", "", 0), (header(1), run), begins_anew=True))
         self.notify()  # from a thread, as it is called in
 
-    def take(self) -> list[HostNews]:
+    def drain(self) -> list[HostNews]:
         news, self._news = self._news, []
         return news
 

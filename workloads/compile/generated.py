@@ -37,8 +37,8 @@ def source_lines(kernel: str, code: Iterable[str]) -> list[str]:
     pattern = re.compile(
         rf"^{re.escape(kernel)} = async_compile\.\w+\(.*?\'\'\'(.*?)\'\'\'", re.M | re.S
     )
-    found = next(filter(None, map(pattern.search, code)), None)
-    return found[1].strip("\n").splitlines() if found else []
+    source = next(filter(None, map(pattern.search, code)), None)
+    return source[1].strip("\n").splitlines() if source else []
 
 
 def source_files() -> dict[str, str]:

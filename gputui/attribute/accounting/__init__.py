@@ -246,7 +246,7 @@ class Accounting:
         """
         new = len(ranges[0])
         starts, ends, nodes = (
-            np.concatenate(parts) for parts in zip(self._unended, ranges, strict=True)
+            np.concatenate(batches) for batches in zip(self._unended, ranges, strict=True)
         )
         if not len(starts):
             return
@@ -287,7 +287,7 @@ class Accounting:
 
     def _ends_by_call(self) -> tuple[Int64s, Int64s]:
         """When operations were called, in order, and when each and all before it had ended."""
-        called, last = (np.concatenate(parts) for parts in zip(*self._launched, strict=True))
+        called, last = (np.concatenate(batches) for batches in zip(*self._launched, strict=True))
         order = np.argsort(called, kind="stable")
         return called[order], np.maximum.accumulate(last[order])
 

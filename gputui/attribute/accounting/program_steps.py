@@ -392,8 +392,8 @@ class ProgramSteps:
             if not marks.new_ns:
                 continue
             moments = np.concatenate(marks.new_ns)
-            known = moments if marks.before_ns is None else np.append(marks.before_ns, moments)
-            lengths = np.maximum(0, np.diff(known[-MARKED_LENGTHS - 1 :]))
+            with_last = moments if marks.before_ns is None else np.append(marks.before_ns, moments)
+            lengths = np.maximum(0, np.diff(with_last[-MARKED_LENGTHS - 1 :]))
             yield StepMarks(
                 time_ns=int(moments[-1]),
                 process=self._process,

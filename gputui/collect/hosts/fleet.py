@@ -192,7 +192,7 @@ class Fleet:
         """The links are up already: report what came meanwhile."""
         self._notify()
 
-    def take(self) -> list[HostNews]:
+    def drain(self) -> list[HostNews]:
         """Everything since the last call, oldest first."""
         with self._changed:
             news, self._news = self._news, []

@@ -160,11 +160,11 @@ class Rows:
         without = np.where(types == ZERO, 0, np.where(types == ONE, 1, default))
         if not largest:
             return without.take(self.layout)
-        at = self.starts + self.table.layouts.offsets[:, place].take(self.layout)
+        offsets = self.starts + self.table.layouts.offsets[:, place].take(self.layout)
         if largest == 1:
-            values = self.bytes_.view(np.int8).take(at).astype(np.int64)
+            values = self.bytes_.view(np.int8).take(offsets).astype(np.int64)
         else:
-            values = _words(self.bytes_, at) >> (64 - 8 * sizes).take(self.layout)
+            values = _words(self.bytes_, offsets) >> (64 - 8 * sizes).take(self.layout)
         if not sizes[used].all():
             values = np.where((sizes > 0).take(self.layout), values, without.take(self.layout))
         return values
@@ -184,8 +184,8 @@ class Rows:
             if column in self.table.reals:  # whole numbers are kept as integers
                 values = np.where(is_real, 0, values.astype(np.float64).view(np.int64))
             if is_real.any():
-                at = some.starts + some._offsets(column)
-                values = np.where(is_real, _words(self.bytes_, at), values)
+                offsets = some.starts + some._offsets(column)
+                values = np.where(is_real, _words(self.bytes_, offsets), values)
             kinds[of_type], bits[of_type] = kind, values
         return kinds, bits
 
@@ -197,8 +197,8 @@ class Rows:
         if not is_text.any():
             return result
         sizes = (types[is_text] - _TEXT) >> 1
-        at = (self.starts + self._offsets(column))[is_text]
-        result[is_text] = _numbers_of_texts(self.bytes_, at, sizes, numbers)
+        offsets = (self.starts + self._offsets(column))[is_text]
+        result[is_text] = _numbers_of_texts(self.bytes_, offsets, sizes, numbers)
         return result
 
     def times(self) -> RowTimes:
@@ -368,7 +368,9 @@ class TablePages:
         layout = self._keys.lookup(hashes.view(np.int64), define, _too_many)
         if firsts:
             ends = (starts + sizes)[firsts].tolist()
-            self._add([bytes(data[at:end]) for at, end in zip(starts[firsts], ends, strict=True)])
+            self._add(
+                [bytes(data[begin:end]) for begin, end in zip(starts[firsts], ends, strict=True)]
+            )
             headers = np.zeros((len(firsts), self._headers.shape[1]), np.int64)
             headers[:, : len(words)] = np.transpose([word[firsts] for word in words])
             self._headers = np.concatenate((self._headers, headers))
@@ -445,9 +447,9 @@ def _types(header: bytes, width: int) -> list[int]:
     return types
 
 
-def _words(data: Bytes, at: Int64s) -> Int64s:
-    """Eight bytes from each place on, as a big-endian integer."""
-    words: Int64s = np.ndarray((len(data) - 7,), np.int64, data, strides=(1,))[at]
+def _words(data: Bytes, offsets: Int64s) -> Int64s:
+    """The eight bytes from each offset on, as a big-endian integer."""
+    words: Int64s = np.ndarray((len(data) - 7,), np.int64, data, strides=(1,))[offsets]
     return words.byteswap(inplace=True)
 
 
@@ -457,9 +459,9 @@ def _mask(sizes: Int64s) -> Int64s:
     return np.where(sizes > 0, _ONES << missing, 0)
 
 
-def _halves(data: Bytes, at: Int64s) -> Int64s:
-    """Two bytes from each place on."""
-    return data.take(at).astype(np.int64) << 8 | data.take(at + 1)
+def _halves(data: Bytes, offsets: Int64s) -> Int64s:
+    """The two bytes from each offset on, as a big-endian integer."""
+    return data.take(offsets).astype(np.int64) << 8 | data.take(offsets + 1)
 
 
 def _numbered(counts: Int64s) -> tuple[Int64s, Int64s]:
@@ -468,16 +470,16 @@ def _numbered(counts: Int64s) -> tuple[Int64s, Int64s]:
     return page, np.arange(len(page)) - (np.cumsum(counts) - counts)[page]
 
 
-def _varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
-    """The variable-length integer at each place, and where it ends."""
-    byte = data.take(at)
+def _varints(data: Bytes, offsets: Int64s) -> tuple[Int64s, Int64s]:
+    """The variable-length integer at each offset, and where it ends."""
+    byte = data.take(offsets)
     values = (byte & 0x7F).astype(np.int64)
-    ends = at + 1
+    ends = offsets + 1
     more = np.flatnonzero(byte & 0x80)
     for _ in range(7):
         if not len(more):
             return values, ends
-        if len(more) == len(at):  # as a rule: all have numbers of as many bytes
+        if len(more) == len(offsets):  # as a rule: all have numbers of as many bytes
             byte = data.take(ends)
             values = values << 7 | byte & 0x7F
             ends += 1
@@ -491,19 +493,19 @@ def _varints(data: Bytes, at: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _numbers_of_texts(
-    data: Bytes, at: Int64s, sizes: Int64s, numbers: dict[bytes | None, int]
+    data: Bytes, offsets: Int64s, sizes: Int64s, numbers: dict[bytes | None, int]
 ) -> Int64s:
-    """The number of the text of each place and size, of `numbers`."""
-    result = np.empty(len(at), np.int64)
+    """The number in `numbers` of the text at each offset, of each size."""
+    result = np.empty(len(offsets), np.int64)
     is_long = sizes > _WORDS_OF_TEXT * _WORD
     for row in np.flatnonzero(is_long).tolist():
-        begin = int(at[row])
+        begin = int(offsets[row])
         result[row] = numbers[bytes(data[begin : begin + int(sizes[row])])]
     short = np.flatnonzero(~is_long)
     if len(short):
-        at, sizes = at[short], sizes[short]
+        offsets, sizes = offsets[short], sizes[short]
         words = [
-            _words(data, np.minimum(at + first, len(data) - _WORD)) & _mask(sizes - first)
+            _words(data, np.minimum(offsets + first, len(data) - _WORD)) & _mask(sizes - first)
             for first in range(0, int(sizes.max()), _WORD)
         ]
 

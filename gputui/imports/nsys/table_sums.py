@@ -155,7 +155,7 @@ class TableSums:
             sums.add(keys, self._durations_ns(rows))
             if sums.counted_keys > MOST_NAMES:
                 return None
-        by_name = [*sums.take()]
+        by_name = [*sums.drain()]
         if len(by_name) > MOST_NAMES:
             return None
         numbering = Numbering()
@@ -221,7 +221,7 @@ class TableSums:
             sums.add(names[alone], durations[alone])
         deltas = tuple(
             ApiDelta(process=1, range=0, name=api_name(self._text(key)), time=time)
-            for key, time in sums.take()
+            for key, time in sums.drain()
         )
         if len(deltas) > MOST_NAMES:
             return None
@@ -248,7 +248,7 @@ class TableSums:
                 time=time,
                 size=size,
             )
-            for (key, time), (_, size) in zip(times.take(), sizes.take(), strict=True)
+            for (key, time), (_, size) in zip(times.drain(), sizes.drain(), strict=True)
         )
         return [CaptureDelta(time_ns=self._end_ns, process=1, memory_operations=deltas)]
 
@@ -299,7 +299,7 @@ class TableSums:
             )
             for (kind, domain_name, range_name), place in keys.items()
         ]
-        ranges_of = tuple(RangeDelta(range=key + 1, cpu=time) for key, time in sums.take())
+        ranges_of = tuple(RangeDelta(range=key + 1, cpu=time) for key, time in sums.drain())
         return [*events, CaptureDelta(time_ns=self._end_ns, process=1, ranges=ranges_of)]
 
     def _projected(self, projections: Projections) -> list[AnyEvent] | None:
@@ -367,7 +367,7 @@ class _Columns:
         for own, column in zip(self._columns, columns, strict=True):
             own[first : self._count] = column
 
-    def take(self) -> list[Int64s]:
+    def drain(self) -> list[Int64s]:
         """The columns, of integers that may be narrower; none are left."""
         columns, self._columns = self._columns, []
         return [column[: self._count] for column in columns]
@@ -393,7 +393,7 @@ class Projections:
 
     def have_distinct_calls(self) -> bool:
         """Whether each operation has a call of its own. Call when all operations are added."""
-        keys, starts, ends = self._operations.take()
+        keys, starts, ends = self._operations.drain()
         if (keys[1:] < keys[:-1]).any():
             order = np.argsort(keys, kind="stable")
             keys, starts, ends = (column[order] for column in (keys, starts, ends))
@@ -430,7 +430,7 @@ class Projections:
         calls = self._matched_calls()
         if calls is None:
             return None
-        task, domain, start, end, name = self._ranges.take()
+        task, domain, start, end, name = self._ranges.drain()
         if not len(task) or not len(calls[0]):
             return ()
         # Of ranges that begin and end at once the first is outside: the sort keeps their order.
@@ -474,13 +474,13 @@ class Projections:
                 levels=int(sums[2, key]),
                 children_with_work=int(sums[3, key]),
             )
-            for key, time in projected.take()
+            for key, time in projected.drain()
         )
 
     def _matched_calls(self) -> tuple[Int64s, ...] | None:
         """Task, start, and start and end of its operation of each call, by task and start; None
         where calls share an operation or are not soon before it."""
-        places, starts, tasks, is_driver = self._calls.take()
+        places, starts, tasks, is_driver = self._calls.drain()
         if is_driver.any():
             # A driver call that a runtime call made has its id.
             made = np.zeros(len(self._keys), np.bool_)

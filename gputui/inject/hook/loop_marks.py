@@ -110,12 +110,12 @@ class _Loops:
     def _started(self, code: Any, _offset: int) -> Any:
         with contextlib.suppress(Exception):
             # Code that is made anew in each step is kept only where it has loops.
-            if _is_own(code) and _JUMP_BACKWARD in code.co_code[::2] and self._of(code)[0]:
+            if _is_own(code) and _JUMP_BACKWARD in code.co_code[::2] and self._loops_in(code)[0]:
                 events = self._monitoring.events
                 if id(code) in self._heads:
                     # Of two loops at a line the outermost is last.
                     self._lines[id(code)] = {
-                        _line_of(code, *loop): loop for loop in reversed(self._of(code)[0])
+                        _line_of(code, *loop): loop for loop in reversed(self._loops_in(code)[0])
                     }
                 self._monitoring.set_local_events(self._tool, code, events.JUMP | events.LINE)
         return self._monitoring.DISABLE
@@ -156,11 +156,11 @@ class _Loops:
 
         return jumped
 
-    def _of(self, code: Any) -> tuple[list[tuple[int, int]], bool]:
+    def _loops_in(self, code: Any) -> tuple[list[tuple[int, int]], bool]:
         """The loops of a code object, by their first and last instruction, in order; and whether it
         is the program's own."""
-        known = self._heads.get(id(code))
-        if known is None:
+        entry = self._heads.get(id(code))
+        if entry is None:
             ends: dict[int, int] = {}
             if _JUMP_BACKWARD in code.co_code[::2]:
                 # What handles exceptions, of a `with` too, lies at the end, and jumps back to where
@@ -177,16 +177,16 @@ class _Loops:
                 if loops and loops[-1][1] < end and begin <= loops[-1][1]:
                     begin, _ = loops.pop()
                 loops.append((begin, end))
-            known = loops, _is_own(code), code
+            entry = loops, _is_own(code), code
             if len(self._heads) < MOST_CODES:
-                self._heads[id(code)] = known
-        return known[:2]
+                self._heads[id(code)] = entry
+        return entry[:2]
 
     def _new(self, code: Any, origin: int, target: int) -> _Loop | None:
         """The loop of a jump; None for what is not marked."""
         loop = None
         with contextlib.suppress(Exception):
-            around = [(a, b) for a, b in self._of(code)[0] if a <= target and origin <= b]
+            around = [(a, b) for a, b in self._loops_in(code)[0] if a <= target and origin <= b]
             begin, end = max(around)
             loop = self._loops.get((id(code), begin))
             is_main = threading.current_thread() is threading.main_thread()
@@ -224,7 +224,7 @@ class _Loops:
         them, where that is marked."""
         inside = [
             (loop.code, begin)
-            for begin, end in self._of(loop.code)[0]
+            for begin, end in self._loops_in(loop.code)[0]
             if begin <= loop.begin and loop.end <= end and (begin, end) != (loop.begin, loop.end)
         ]
         its = inside[::-1]
@@ -233,10 +233,10 @@ class _Loops:
             frame = frame.f_back
             if frame is None:
                 break
-            code, at = frame.f_code, frame.f_lasti
-            loops, is_own = self._of(code)
+            code, instruction = frame.f_code, frame.f_lasti
+            loops, is_own = self._loops_in(code)
             if loops:  # the innermost of them is the last
-                pending += [(code, a) for a, b in reversed(loops) if a <= at <= b]
+                pending += [(code, a) for a, b in reversed(loops) if a <= instruction <= b]
             if is_own and pending:
                 # What runs a notebook or a test loops around the program.
                 its += pending

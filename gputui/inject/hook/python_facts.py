@@ -323,7 +323,7 @@ class Facts:
                 where, (whole, shared) = self._repeats.beginnings.popitem()
                 write(f"c beginning.all {number(*where)} 1 {whole} -\n")
                 write(f"c beginning.shared {number(*where)} 1 {shared} -\n")
-            for where, whole, again in self._repeats.take():
+            for where, whole, again in self._repeats.drain():
                 write(f"c layers.all {number(*where)} 1 {whole} -\n")
                 write(f"c layers.repeated {number(*where)} 1 {again} -\n")
 
@@ -535,10 +535,10 @@ class LayerRepeats:
                 break
         key = id(layer)
         nothing: tuple[Any, ...] = (None, None, False, 0, None)
-        known, before, was_again, window, first = self._given.pop(key, nothing)
+        layer_ref, before, was_again, window, first = self._given.pop(key, nothing)
         if not given or len(self._given) >= MOST_LAYERS:
             return False, False
-        is_known = known is not None and known() is layer
+        is_known = layer_ref is not None and layer_ref() is layer
         if not is_known:
             first = next(iter(layer.parameters()), None)
             first = weakref.ref(first) if first is not None else None
@@ -550,7 +550,7 @@ class LayerRepeats:
         self._given[key] = weakref.ref(layer), given, several, self._windows, first
         return is_again, was_again and not is_same
 
-    def take(self) -> list[tuple[tuple[Any, int], int, int]]:
+    def drain(self) -> list[tuple[tuple[Any, int], int, int]]:
         """The lines that repeat, how much all layers compute, and how much each line again, in
         MFLOP, since it was asked last; none while a window is open."""
         if self._left > 0 or not self._renewed or not self._whole:
@@ -586,8 +586,8 @@ def _see_again(site: list[Any], tensor: Any, size: int, looks: bool) -> None:
     """Counts a tensor that the line copied before and that nobody wrote to since. `looks` at some
     of its values, too: what NumPy writes into it torch does not count."""
     seen, key, version = site[7], id(tensor), _version(tensor)
-    known, before, values = seen.get(key, (None, 0, None))
-    is_same = known is not None and known() is tensor and before == version
+    tensor_ref, before, values = seen.get(key, (None, 0, None))
+    is_same = tensor_ref is not None and tensor_ref() is tensor and before == version
     if looks or not is_same:
         now = _some_values(tensor) if looks else None
         if is_same and values is not None and now != values:

@@ -286,10 +286,10 @@ def _rate_hz() -> float:
     return RATE_HZ
 
 
-def _own(of: Any) -> Any:
+def _own(owner: Any) -> Any:
     """The attributes of an object, whatever its class makes of being asked for them."""
     with contextlib.suppress(AttributeError):
-        return object.__getattribute__(of, "__dict__")
+        return object.__getattribute__(owner, "__dict__")
     return {}
 
 

@@ -484,7 +484,9 @@ def library(analysis: Analysis) -> Library | None:
     for number, (count, _) in analysis.kernel_sums.items():
         if number in names:
             name = names[number].name
-            counts.update({of: count for of, pattern in _OF_LIBRARY if pattern.search(name)})
+            counts.update(
+                {library: count for library, pattern in _OF_LIBRARY if pattern.search(name)}
+            )
     return counts.most_common(1)[0][0] if counts else None
 
 

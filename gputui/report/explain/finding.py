@@ -177,16 +177,16 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         is_wide = is_idle and high >= WIDE * low
         if not self.alone or not (beyond or is_wide or self.gain_unknown):
             return ""
-        told: list[str] = []
+        bounds: list[str] = []
         if not self.gain_unknown and (own < self.alone / WORTH_SAYING or not is_idle):
-            told.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
+            bounds.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
         if is_idle and self.alone <= FAR_BEYOND * high:
-            told.append(f"{_times(self.alone)} if all idle time does")
+            bounds.append(f"{_times(self.alone)} if all idle time does")
         if self.gain_unknown:
-            told.append(self.gain_unknown)
+            bounds.append(self.gain_unknown)
         elif beyond:
-            told.append("more if kernels go, too" if is_idle else "more with what is around it")
-        return f": {', '.join(told)}" if told else ""
+            bounds.append("more if kernels go, too" if is_idle else "more with what is around it")
+        return f": {', '.join(bounds)}" if bounds else ""
 
 
 def _times(gain: float) -> str:

@@ -579,12 +579,12 @@ def _unaligned(step: _Step, share: float) -> GainForecast:
         return GainForecast(
             unknown="how much faster aligned products are was measured on Hopper only"
         )
-    parts = {kind: step.kernels(re.compile(rf"{kind}(?![0-9])")) for kind in ALIGNED}
-    whole = sum(parts.values())
+    shares = {kind: step.kernels(re.compile(rf"{kind}(?![0-9])")) for kind in ALIGNED}
+    whole = sum(shares.values())
     if not whole:
         return GainForecast(unknown="the kernels' names do not say how they load")
     slow, fast = (
-        sum(share * parts[kind] / whole / factors[end] for kind, factors in ALIGNED.items())
+        sum(share * shares[kind] / whole / factors[end] for kind, factors in ALIGNED.items())
         for end in (0, 1)
     )
     return GainForecast(as_launched(step.analysis, gain_of(share - slow, share - fast)))

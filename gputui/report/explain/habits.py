@@ -394,9 +394,9 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
     asked = called_lines(run, ("gc.collect",))
     most = max(every, key=lambda row: row.total_ns, default=None)
     line = run.lines.get((most.process, most.line)) if most is not None else None
-    at = asked[0].where if asked else ""
-    if line is not None and not at:
-        at = printed_line(line.path, line.number, line.function)
+    where = asked[0].where if asked else ""
+    if line is not None and not where:
+        where = printed_line(line.path, line.number, line.function)
     of_host = tree.share(tree.leaves.get(Leaf.HOST, 0))
     longest = max(row.longest_ns for row in rows)
     yield Finding(
@@ -414,8 +414,8 @@ def garbage(analysis: Analysis) -> Iterator[Finding]:
         recoverable=gained,
         # What waited behind a collection goes with it, all of it in `reranker_training`.
         gains=gain_of(0.95 * gained, gained + 0.98 * (idle - gained)),
-        evidence=(f"Most of them begin at {at}",) if at else (),
-        place=at,
+        evidence=(f"Most of them begin at {where}",) if where else (),
+        place=where,
         leads=True,
         is_timed=True,
         explains=(LEAVES[Leaf.HOST].key,) if 2 * gained >= of_host else (),
@@ -456,7 +456,7 @@ def unused_gradients(analysis: Analysis) -> Iterator[Finding]:
         return
     unused, used = (units.size(sizes[f"gradients.{kind}"]) for kind in ("unused", "used"))
     lines = called_lines(run, ("gradients.unused",))
-    at = lines[0].where if lines else ""
+    where = lines[0].where if lines else ""
     least, most = (part * share for part in OF_BACKWARD)
     yield Finding(
         cause="unused_gradients",
@@ -472,8 +472,8 @@ def unused_gradients(analysis: Analysis) -> Iterator[Finding]:
         source="gradients of the module that no other calls, and the optimizers' parameters",
         recoverable=most,
         gains=gain_of(least, most),
-        evidence=(f"The model is called at {at}",) if at else (),
-        place=at,
+        evidence=(f"The model is called at {where}",) if where else (),
+        place=where,
         leads=True,
     )
 

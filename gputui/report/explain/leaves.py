@@ -381,12 +381,12 @@ def step_lengths(marks: MarkedSteps) -> Accumulator:
     """As many lengths as there are steps, spread as those that are known; their mean is that of
     all marks after warm-up."""
     steps, mean_ns = marks.marks - 1, marks.mean_ns or 0.0
-    known = sorted(marks.lengths_ns) or [round(mean_ns)]
+    measured = sorted(marks.lengths_ns) or [round(mean_ns)]
     lengths = Accumulator(
-        count=steps, total=round(steps * mean_ns), minimum=known[0], maximum=known[-1]
+        count=steps, total=round(steps * mean_ns), minimum=measured[0], maximum=measured[-1]
     )
-    for number, length_ns in enumerate(known):
-        times = (number + 1) * steps // len(known) - number * steps // len(known)
+    for number, length_ns in enumerate(measured):
+        times = (number + 1) * steps // len(measured) - number * steps // len(measured)
         lengths.values[length_ns] = lengths.values.get(length_ns, 0) + times
     lengths.squares = sum(
         times * (length_ns - mean_ns) ** 2 for length_ns, times in lengths.values.items()

@@ -296,8 +296,8 @@ def benchmark_rows(run: Run) -> tuple[int, ...]:
     if sum(count > 1 for count in steps.values()) <= 1:
         return ()
     lengths = {len(table.rows) for table in run.result.tables} if run.result is not None else set()
-    parts = tuple(len(names) for names in inside.values())
-    return parts if len(steps) not in lengths and set(parts) <= lengths else (len(steps),)
+    counts = tuple(len(names) for names in inside.values())
+    return counts if len(steps) not in lengths and set(counts) <= lengths else (len(steps),)
 
 
 def steps_of_program(run: Run, steps: Mapping[Place, LoopSteps]) -> int:
@@ -617,9 +617,9 @@ def in_few_steps(tree: TimeTree, leaves: Sequence[Leaf]) -> str | None:
         return None
     if _in_short_blocks(tree, leaves) > OF_USUAL * a_step:
         return None
-    take = "takes" if steps == 1 else "take"
+    verb = "takes" if steps == 1 else "take"
     longer = duration(slow_ns / steps - usual)
-    return f"{steps:,} of {tree.steps:,} steps {take} {longer} {FEW_STEPS}"
+    return f"{steps:,} of {tree.steps:,} steps {verb} {longer} {FEW_STEPS}"
 
 
 OF_USUAL = 0.5

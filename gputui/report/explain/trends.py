@@ -148,7 +148,9 @@ def _of_text(analysis: Analysis, tree: TimeTree, text: MarkedSteps) -> Finding:
     outcome = verdict(analysis)
     host = LEAVES[Leaf.HOST].key
     findings = outcome.findings if outcome is not None else ()
-    planned = next((one for one in findings if one.cause == host and is_of_plans(one.advice)), None)
+    planned = next(
+        (each for each in findings if each.cause == host and is_of_plans(each.advice)), None
+    )
     plans = planned.recoverable if planned is not None else 0.0
     # A cache that grows has attention planned for each length, too.
     gains = as_launched(analysis, gain_of(0.8 * spared * busy, 0.97 * busy + plans), always=True)

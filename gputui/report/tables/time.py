@@ -259,22 +259,22 @@ def step_profile(session: Session, run: Run) -> list[ProfileRow]:
         count = sum(row.instances for row in its)
         is_part = run.started.captured_part is not None
         steps = ProfileSteps(count, sum(row.projected.count for row in its) if is_part else count)
-    parts: dict[tuple[str, ...], _Part] = {}
+    by_path: dict[tuple[str, ...], _Part] = {}
     for row in rows:
         names = row.key[2]
-        parts.setdefault(names, _Part(names)).add(row)
+        by_path.setdefault(names, _Part(names)).add(row)
     return [
-        *_ranges(parts, steps),
+        *_ranges(by_path, steps),
         *_kernels(session, run, steps),
         *_calls(api_rows(run), steps),
         *_copies(memory_time_rows(run), steps),
     ]
 
 
-def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: ProfileSteps) -> Iterator[ProfileRow]:
+def _ranges(by_path: Mapping[tuple[str, ...], _Part], steps: ProfileSteps) -> Iterator[ProfileRow]:
     """Every part, after the parts inside it, and the rest of it that they leave."""
     children: dict[tuple[str, ...], list[_Part]] = {}
-    for names, part in parts.items():
+    for names, part in by_path.items():
         children.setdefault(names[:-1], []).append(part)
     # The rest of a part is put below its last child: an explicit stack, as ranges nest deeply.
     waiting: list[tuple[_Part, bool]] = [(part, False) for part in reversed(children.get((), []))]
@@ -289,7 +289,7 @@ def _ranges(parts: Mapping[tuple[str, ...], _Part], steps: ProfileSteps) -> Iter
                 max(0, part.gpu_ns - inner_gpu_ns), part, steps,
             )  # fmt: skip
             continue
-        around = parts.get(part.names[:-1])
+        around = by_path.get(part.names[:-1])
         depth = len(part.names) - 1
         yield _range(name, depth, part.instances, part.cpu_ns, part.gpu_ns, around, steps)
         if inner:

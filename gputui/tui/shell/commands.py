@@ -433,7 +433,7 @@ class Commands(Narrow):
             self.refuse("no run yet: nothing to export")
             return
         from gputui.render import formats
-        from gputui.store.library import recording_name
+        from gputui.store.recordings import recording_name
         from gputui.tui.dialogs.boxes import ExportDialog
 
         journal = (

@@ -17,7 +17,7 @@ from gputui.report.change import signed_duration
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
 from gputui.report.tables import metric_text
-from gputui.store.library import recording_name
+from gputui.store.recordings import recording_name
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, wrap
 from gputui.tui.widgets.table import column

@@ -23,7 +23,7 @@ from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
-from gputui.store.library import LibraryEntry, command_of, run_before, what_changed
+from gputui.store.recordings import RecordingEntry, command_of, run_before, what_changed
 from gputui.tui import tour
 from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
@@ -89,7 +89,7 @@ class LastRuns:
         """Read what is new in the folder."""
         self._library.look()
 
-    def of(self, run: Run | None) -> list[LibraryEntry]:
+    def of(self, run: Run | None) -> list[RecordingEntry]:
         """The newest runs of this run's command, before it; of any command where there is none."""
         entries = [one for one in self._library.entries if one.problem is None and one.name]
         return [one for one in entries if run is None or _is_before(one, run)]
@@ -110,7 +110,7 @@ class LastRuns:
         return Panel(title, rows, "7 all", items, "sessions")
 
     def _row(
-        self, entry: LibraryEntry, entries: list[LibraryEntry], width: int, *, is_named: bool
+        self, entry: RecordingEntry, entries: list[RecordingEntry], width: int, *, is_named: bool
     ) -> Row:
         facts = self._index.of(entry)
         step = duration(facts.step.amount) if facts is not None and facts.step else ""
@@ -127,7 +127,7 @@ class LastRuns:
         )
 
 
-def _is_before(entry: LibraryEntry, run: Run) -> bool:
+def _is_before(entry: RecordingEntry, run: Run) -> bool:
     started = run.started
     own = command_key(started.kind, started.name, started.arguments)
     return command_of(entry) == own and (

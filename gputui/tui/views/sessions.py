@@ -13,8 +13,8 @@ from rich.cells import cell_len
 from gputui.base import JournalError
 from gputui.base.sanitize import sanitize
 from gputui.store import default_folder
-from gputui.store.library import (
-    LibraryEntry,
+from gputui.store.recordings import (
+    RecordingEntry,
     belongings,
     by_command,
     delete,
@@ -64,13 +64,13 @@ class SessionsView(TableView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.marked: list[Path] = []
-        self._listed: list[LibraryEntry] = []
+        self._listed: list[RecordingEntry] = []
 
     @cached_property
     def index(self) -> RunIndex:
         return RunIndex(self.gputui, self._draw_if_seen)
 
-    def chosen(self) -> LibraryEntry | None:
+    def chosen(self) -> RecordingEntry | None:
         """The one under the cursor."""
         return next((one for one in self._listed if one.path == self.cursor.key), None)
 
@@ -93,9 +93,9 @@ class SessionsView(TableView):
             self._listed = []
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
         entries = self.library.entries
-        before_of: dict[Path, LibraryEntry | None] = {}
+        before_of: dict[Path, RecordingEntry | None] = {}
 
-        def before(entry: LibraryEntry) -> LibraryEntry | None:
+        def before(entry: RecordingEntry) -> RecordingEntry | None:
             # Of lines that come in sight, too, for which the table asks when it is scrolled.
             if entry.path not in before_of:
                 before_of[entry.path] = run_before(entry, entries)
@@ -130,7 +130,7 @@ class SessionsView(TableView):
         else:
             super().move(move)
 
-    def _details(self, entry: LibraryEntry) -> tuple[Row, ...]:
+    def _details(self, entry: RecordingEntry) -> tuple[Row, ...]:
         changed = what_changed(entry, run_before(entry, self.library.entries))
         return recording_details(entry, self.current, changed)
 
@@ -273,7 +273,7 @@ class SessionsView(TableView):
             lambda: self._change(lambda: delete(entry.path), told),
         )  # fmt: skip
 
-    def _changeable(self, what: str) -> LibraryEntry | None:
+    def _changeable(self, what: str) -> RecordingEntry | None:
         """The chosen recording, if it may be changed."""
         entry = self.chosen()
         if entry is None:

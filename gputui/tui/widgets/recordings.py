@@ -23,9 +23,9 @@ from gputui.model.naming import operands
 from gputui.model.units import duration, joules, percent, quantity, size
 from gputui.report.schema import Column, Show
 from gputui.store import default_folder
-from gputui.store.library import (
+from gputui.store.recordings import (
     Found,
-    LibraryEntry,
+    RecordingEntry,
     describe,
     files,
     gpus_text,
@@ -62,13 +62,13 @@ class RunIndex:
         self._known: dict[str, RunFigures] | None = None
         self._is_reading = False
 
-    def of(self, entry: LibraryEntry) -> RunFigures | None:
+    def of(self, entry: RecordingEntry) -> RunFigures | None:
         """What is known of a run; None before it was read, now or earlier."""
         if self._known is None:
             self._known = _load()
         return self._known.get(_key(entry))
 
-    def want(self, entries: Sequence[LibraryEntry]) -> None:
+    def want(self, entries: Sequence[RecordingEntry]) -> None:
         """Read what is not known of these, one after another."""
         missing = next((entry for entry in entries if is_unread(entry, self.of(entry))), None)
         if missing is None or self._is_reading:
@@ -93,7 +93,7 @@ class RunIndex:
         self._threads.in_thread(read, done, lambda _: done(RunFigures()))
 
 
-def is_unread(entry: LibraryEntry, facts: RunFigures | None) -> bool:
+def is_unread(entry: RecordingEntry, facts: RunFigures | None) -> bool:
     """Whether more will be known of a run once it is read."""
     return (
         facts is None
@@ -104,7 +104,7 @@ def is_unread(entry: LibraryEntry, facts: RunFigures | None) -> bool:
     )
 
 
-def _key(entry: LibraryEntry) -> str:
+def _key(entry: RecordingEntry) -> str:
     return f"{entry.path}|{entry.size_bytes}|{entry.started_ns}"
 
 
@@ -146,7 +146,7 @@ class RecordingLibrary:
         """Of `folder`, or where runs are recorded without one."""
         self._threads = threads
         self._changed = changed
-        self._known: dict[Found, LibraryEntry] = {}
+        self._known: dict[Found, RecordingEntry] = {}
         self._found: list[Found] | None = None
         self._is_reading = False
         self.folder = folder
@@ -157,7 +157,7 @@ class RecordingLibrary:
             self.failure = str(error)
 
     @property
-    def entries(self) -> list[LibraryEntry]:
+    def entries(self) -> list[RecordingEntry]:
         """The recordings read so far, newest first."""
         return [self._known[file] for file in self._found or () if file in self._known]
 
@@ -181,9 +181,9 @@ class RecordingLibrary:
             return
         self._is_reading = True
 
-        def read() -> tuple[list[Found], dict[Found, LibraryEntry]]:
+        def read() -> tuple[list[Found], dict[Found, RecordingEntry]]:
             found = files(folder)
-            entries: dict[Found, LibraryEntry] = {}
+            entries: dict[Found, RecordingEntry] = {}
             for file in found:
                 old = known.get(file)
                 entries[file] = describe(file.path) if old is None or old.is_written else old
@@ -191,7 +191,7 @@ class RecordingLibrary:
                     self._threads.from_thread(partial(self._arrived, folder, found, dict(entries)))
             return found, entries
 
-        def done(read: tuple[list[Found], dict[Found, LibraryEntry]]) -> None:
+        def done(read: tuple[list[Found], dict[Found, RecordingEntry]]) -> None:
             if folder == self.folder:
                 self._is_reading = False
             self._arrived(folder, *read)
@@ -204,7 +204,7 @@ class RecordingLibrary:
         self._threads.in_thread(read, done, failed)
 
     def _arrived(
-        self, folder: Path, found: list[Found], entries: dict[Found, LibraryEntry]
+        self, folder: Path, found: list[Found], entries: dict[Found, RecordingEntry]
     ) -> None:
         if folder == self.folder:
             self.failure, self._found, self._known = "", found, entries
@@ -239,7 +239,7 @@ def folder_text(path: Path) -> str:
 _BUSY = tuple(meaning.label for meaning in LEAVES.values() if not meaning.is_idle)
 
 
-def result_role(entry: LibraryEntry, current: Path | None, cause: str = "") -> str:
+def result_role(entry: RecordingEntry, current: Path | None, cause: str = "") -> str:
     """The role of that text; `cause` is what took most of the run's time, or its finding: work is
     no fault."""
     if entry.succeeded and cause:
@@ -251,38 +251,38 @@ def result_role(entry: LibraryEntry, current: Path | None, cause: str = "") -> s
     return {True: "good", False: "hot", None: "text"}[entry.succeeded]
 
 
-def run_words(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> str:
+def run_words(entry: RecordingEntry, entries: Iterable[RecordingEntry]) -> str:
     """A run in a line: when, what, and what it changed."""
     changed = what_changed(entry, run_before(entry, entries))
     return f"{when_text(entry.started_ns)} {sanitize(program_of(entry) or '')}  {changed}".rstrip()
 
 
 def recording_columns(
-    listed: Sequence[LibraryEntry],
+    listed: Sequence[RecordingEntry],
     marked: Collection[Path],
     current: Path | None,
-    facts: Callable[[LibraryEntry], RunFigures | None],
-    before: Callable[[LibraryEntry], LibraryEntry | None],
-) -> list[Column[LibraryEntry]]:
+    facts: Callable[[RecordingEntry], RunFigures | None],
+    before: Callable[[RecordingEntry], RecordingEntry | None],
+) -> list[Column[RecordingEntry]]:
     """The columns; the least useful ones are dropped first if there is no room. `facts` are those
     of a run, `before` the run that it is compared with."""
 
-    def figure(title: str, show: Show, priority: int) -> Column[LibraryEntry]:
-        def of(entry: LibraryEntry) -> float | None:
+    def figure(title: str, show: Show, priority: int) -> Column[RecordingEntry]:
+        def of(entry: RecordingEntry) -> float | None:
             found = facts(entry)
             return None if found is None else FIGURES[title](found)
 
-        def words(entry: LibraryEntry) -> str:
+        def words(entry: RecordingEntry) -> str:
             value = of(entry)
             return show(value) if value is not None else "" if facts(entry) is None else "-"
 
         return column(title, words, priority, by=of, show=show)
 
-    def cause(entry: LibraryEntry) -> str:
+    def cause(entry: RecordingEntry) -> str:
         found = facts(entry)
         return "" if found is None else found.cause
 
-    def change(entry: LibraryEntry) -> str:
+    def change(entry: RecordingEntry) -> str:
         from gputui.report.change import change_between
 
         other = before(entry)
@@ -291,7 +291,7 @@ def recording_columns(
         has_same_words = operands(other.arguments) == operands(entry.arguments)
         return change_between(facts(other), facts(entry), has_same_words)
 
-    def result(entry: LibraryEntry) -> str:
+    def result(entry: RecordingEntry) -> str:
         """What limited it, where it ended well."""
         limited = cause(entry) if entry.succeeded else ""
         unread = ", reading…" * (entry.succeeded is True and is_unread(entry, facts(entry)))
@@ -344,13 +344,13 @@ def recording_columns(
     return columns
 
 
-def _own_name(entry: LibraryEntry) -> str:
+def _own_name(entry: RecordingEntry) -> str:
     """A file's name, unless it only repeats when what was run."""
     name = recording_name(entry.path)
     return "" if _GIVEN_NAME.fullmatch(name) and entry.problem is None else name
 
 
-def _length(entry: LibraryEntry) -> str:
+def _length(entry: RecordingEntry) -> str:
     length_ns = entry.run_ns or entry.length_ns
     return duration(length_ns) if length_ns else "-"
 
@@ -368,7 +368,7 @@ def when_text(time_ns: int) -> str:
     return f"{then:%b} {then.day} {then:%H:%M}" if then.year == now.year else f"{then:%Y-%m-%d}"
 
 
-def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]:
+def matching(entries: Iterable[RecordingEntry], needle: str) -> list[RecordingEntry]:
     """The recordings with a text in any displayed column, ignoring case."""
     low = needle.lower()
     return [
@@ -385,7 +385,7 @@ def matching(entries: Iterable[LibraryEntry], needle: str) -> list[LibraryEntry]
     ]
 
 
-def recording_details(entry: LibraryEntry, current: Path | None, changed: str) -> tuple[Row, ...]:
+def recording_details(entry: RecordingEntry, current: Path | None, changed: str) -> tuple[Row, ...]:
     """Everything known about one without reading it completely."""
     pairs = (
         ("file", folder_text(entry.path)),

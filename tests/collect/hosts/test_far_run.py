@@ -67,7 +67,7 @@ def outlives_a_cut(target: HostTarget, cut: Callable[[], object], tmp_path: Path
         while what not in states:
             assert notice.wait(PATIENCE_S), (states, link.failure)
             notice.clear()
-            for one in fleet.take():
+            for one in fleet.drain():
                 hosts.apply([one])
                 taken.extend(one.events)
                 states.extend([one.link.state] if one.link else [])

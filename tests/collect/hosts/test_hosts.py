@@ -170,7 +170,7 @@ def test_what_was_up_and_ends_is_named_and_tried_again(
     while len(of_box) < 3 or not all(wanted[name] in reasons[name] for name in wanted):
         assert notice.wait(PATIENCE_S), reasons
         notice.clear()
-        news = running.take()
+        news = running.drain()
         hosts.apply(news)
         for one in news:
             if one.link is not None:
@@ -193,7 +193,7 @@ def test_after_a_process_there_its_host_is_read_again(fleet: Callable[..., Fleet
         while not is_so():
             assert notice.wait(PATIENCE_S), [host.link for host in hosts.values()]
             notice.clear()
-            hosts.apply(running.take())
+            hosts.apply(running.drain())
 
     until(lambda: all(host.session.samples for host in hosts.values()))
     for name in hosts:
@@ -282,4 +282,4 @@ def test_each_host_is_watched_by_itself() -> None:
         busy = HostSample(cpu_percent=90.0 if host == "a" else 20.0)
         sample = MachineSample(time_ns=second * 10**9, host=busy)
         fleet._emit(HostNews(host, events=(sample,)))
-    assert [len(one.events) for one in fleet.take()] == [1, 1, 2, 1]
+    assert [len(one.events) for one in fleet.drain()] == [1, 1, 2, 1]

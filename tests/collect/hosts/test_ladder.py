@@ -55,7 +55,7 @@ def test_gputui_is_sent_once_and_runs_where_there_was_only_python(tmp_path: Path
         fleet.connect(PATIENCE_S)
         assert fleet.links[sent.name].failure is None
         fleet.wait_for_samples(PATIENCE_S)
-        kinds = {type(event) for one in fleet.take() for event in one.events}
+        kinds = {type(event) for one in fleet.drain() for event in one.events}
         assert kinds >= {Header, MachineSample}
     finally:
         assert fleet.close()

@@ -41,7 +41,7 @@ class Watched:
         while not is_so():
             assert self._notice.wait(PATIENCE_S), self.states
             self._notice.clear()
-            for one in self.fleet.take():
+            for one in self.fleet.drain():
                 if one.link is not None:
                     state = one.link.state, one.link.reason
                     seen = self.states[one.host]

@@ -137,7 +137,7 @@ _LOOKED_AT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryEntry:
+class RecordingEntry:
     """One recording, of one file or, if rotated, of `file_count`: `path` stands for all. `problem`
     says in one line why it cannot be opened; the rest is None then.
 
@@ -230,21 +230,21 @@ def _sets(paths: Collection[Path]) -> dict[Path, tuple[Path, ...]]:
     return sets | {path: (path,) for path in paths if path not in grouped}
 
 
-def describe(path: Path) -> LibraryEntry:
+def describe(path: Path) -> RecordingEntry:
     """What one recording holds; of a rotated one, all its files."""
     try:
         its_files = tuple(members(path))
         facts = [file.stat() for file in its_files]
     except OSError as error:
-        return LibraryEntry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
+        return RecordingEntry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
     size_bytes = sum(status.st_size for status in facts)
     modified_ns = max(status.st_mtime_ns for status in facts)
     if path.name.endswith(SQLITE_SUFFIX):
-        return LibraryEntry(path, size_bytes, modified_ns, name="nsys export", is_nsys=True)
+        return RecordingEntry(path, size_bytes, modified_ns, name="nsys export", is_nsys=True)
     try:
         reader = JournalReader.open(its_files[0])
     except JournalError as error:
-        return LibraryEntry(path, size_bytes, modified_ns, problem=str(error))
+        return RecordingEntry(path, size_bytes, modified_ns, problem=str(error))
     header = reader.header
     with contextlib.closing(reader):
         seen = probe(its_files[0], reader, facts[0].st_size)
@@ -257,7 +257,7 @@ def describe(path: Path) -> LibraryEntry:
     if seen.started is not None and seen.knows_end:
         result = seen.ended.reason if seen.ended else "no end was recorded"
     quiet_s = time.time() - modified_ns / 1e9
-    return LibraryEntry(
+    return RecordingEntry(
         path=path,
         size_bytes=size_bytes,
         started_ns=seen.started.time_ns if seen.started else header.time_ns,
@@ -389,7 +389,7 @@ def recording_name(path: Path) -> str:
     return sanitize(name, 200)
 
 
-def result_text(entry: LibraryEntry, current: Path | None) -> str:
+def result_text(entry: RecordingEntry, current: Path | None) -> str:
     """The outcome of the run, or why the recording cannot be opened."""
     if entry.problem is not None:
         # The path is in the first column; the error comes first here.
@@ -407,12 +407,12 @@ def result_text(entry: LibraryEntry, current: Path | None) -> str:
     return (entry.result or MISSING).removeprefix(f"{entry.name} ")
 
 
-def command_of(entry: LibraryEntry) -> tuple[str, ...]:
+def command_of(entry: RecordingEntry) -> tuple[str, ...]:
     """What runs of one command share."""
     return command_key(entry.kind, entry.name, entry.arguments)
 
 
-def program_of(entry: LibraryEntry) -> str | None:
+def program_of(entry: RecordingEntry) -> str | None:
     """What ran: a workload, or the script of a command rather than the interpreter that all
     scripts share."""
     if entry.kind == "command":
@@ -421,7 +421,7 @@ def program_of(entry: LibraryEntry) -> str | None:
     return entry.name
 
 
-def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryEntry | None:
+def run_before(entry: RecordingEntry, entries: Iterable[RecordingEntry]) -> RecordingEntry | None:
     """The newest older run of the same command."""
     older = [
         other
@@ -434,7 +434,7 @@ def run_before(entry: LibraryEntry, entries: Iterable[LibraryEntry]) -> LibraryE
     return max(older, key=lambda other: (other.started_ns, other.path), default=None)
 
 
-def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
+def what_changed(entry: RecordingEntry, before: RecordingEntry | None) -> str:
     """The parameters and arguments that the run before did not have."""
     if entry.kind is None:
         return ""
@@ -455,7 +455,7 @@ def what_changed(entry: LibraryEntry, before: LibraryEntry | None) -> str:
     return sanitize(" ".join(changes), 200) or "same command"
 
 
-def gpus_text(entry: LibraryEntry) -> str:
+def gpus_text(entry: RecordingEntry) -> str:
     """The GPUs in a few words: "8 × H200", "none", "-" where they are not known."""
     if entry.problem is not None or entry.is_nsys:
         return "-"
@@ -468,7 +468,7 @@ def gpus_text(entry: LibraryEntry) -> str:
     return many + entry.gpus[0].removeprefix("NVIDIA ")
 
 
-def by_command(entries: Iterable[LibraryEntry], *, other_way: bool) -> list[LibraryEntry]:
+def by_command(entries: Iterable[RecordingEntry], *, other_way: bool) -> list[RecordingEntry]:
     """The runs of the command that ran last first, newest first."""
     listed = list(entries)
     newest: dict[tuple[str, ...], int] = {}
