@@ -282,6 +282,25 @@ some()
     }
 
 
+@needs_monitoring
+def test_what_torch_is_set_to_is_looked_at(tmp_path: Path) -> None:
+    program = f"""
+import time
+import torch
+from collections import Counter
+from types import SimpleNamespace as Names
+import sys
+torch.backends = Names(cudnn=Names(enabled=False), cuda=Names(
+    flash_sdp_enabled=lambda: False, mem_efficient_sdp_enabled=lambda: True))
+sys.modules["torch._dynamo.utils"] = Names(counters={{"graph_break": Counter(item=3, print=1)}})
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program)
+    counted = {call: count for (call, *_), (count, _) in added(facts).items()}
+    # It has no such profiler, which says nothing.
+    assert counted == {"setting.looks": 1, "setting.cudnn.off": 1, "compiler.breaks": 4}
+
+
 TEXTS = """
 import os, time, types
 from pathlib import Path

@@ -367,6 +367,27 @@ def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> Non
     assert found.advice == CAUSES[Leaf.ATTENTION_UNFUSED].advice
 
 
+@pytest.mark.parametrize(
+    ("call", "leaf", "kernel", "words"),
+    [
+        ("setting.profiler", Leaf.LAUNCH, "nvjet", "end torch.profiler's profile()"),
+        ("setting.attention.written.out", Leaf.ATTENTION_UNFUSED, "nvjet",
+         "torch.backends.cuda.enable_flash_sdp(True)"),
+        ("setting.cudnn.off", Leaf.OTHER, "im2col_kernel<float>",
+         "torch.backends.cudnn.enabled = True"),
+        ("compiler.breaks", Leaf.LAUNCH, "triton_poi_fused_add_0", "one graph of what torch.comp"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("seen", [9, 2])
+def test_what_torch_is_set_to_is_what_to_change_where_it_mostly_is(
+    call: str, leaf: Leaf, kernel: str, words: str, seen: int
+) -> None:
+    looks = (LineCalls(0, "setting.looks", 10, 0, ""), LineCalls(0, call, seen, 0, ""))
+    steps = replace(delta({leaf: 0.6, Leaf.MATMUL: 0.4}), line_calls=looks)
+    [found] = concluded(steps, *kernels(**{kernel: (STEPS, 100)})).findings
+    assert found.advice.startswith(words) is (seen > 5)
+
+
 @pytest.mark.parametrize("number", [8, 2])
 def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> None:
     """A GAN's step has two losses."""

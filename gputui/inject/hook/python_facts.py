@@ -18,7 +18,8 @@ BYTES: python_lines has them of a loader that it finds waited for. Of tokens tha
 how many were looked at and how many are a beginning that all texts share, as BYTES of
 `beginning.all` and `beginning.shared`. `again.FUNCTION` are calls of functions whose result
 follows from one tensor (an inverse, a transform, a cast) with the very tensor of the time before,
-unchanged.
+unchanged. `setting.NAME` are looks, once a second, at which torch was set so, of `setting.looks`;
+`compiler.breaks` how often its compiler has left a function in the middle.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -78,6 +79,15 @@ no tensor: all functions where none is named."""
 _OWN_TYPE = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}
 MOSTLY_AGAIN = 4
 """Calls with the same tensor for each with another one from which they are said to be again."""
+LOOK_S = 1.0
+_SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "cudnn.off": lambda torch: not torch.backends.cudnn.enabled,
+    "profiler": lambda torch: bool(torch.autograd.profiler._is_profiler_enabled),
+    "attention.written.out": lambda torch: not (
+        torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()
+    ),
+}
+"""What makes a program slow that is set somewhere, and true of it while it is."""
 VARIES = 8
 """Calls in a row with another tensor after which those of a place are looked at no more."""
 
@@ -121,6 +131,10 @@ class Facts:
         self._tokens: dict[tuple[Any, int], list[int]] = {}
         """By line: tokens that were looked at as they are copied, and how many are padding."""
         self._repeats: LayerRepeats | None = None
+        self._look_s = 0.0
+        self._looks = self._breaks = 0
+        self._is_set = False
+        """Whether anything was set so; until then looks are not told."""
 
     def watch_collections(self) -> None:
         """Have the interpreter say when it collects garbage."""
@@ -289,8 +303,30 @@ class Facts:
         if key not in self._sites and len(self._sites) < MOST_SITES:
             self._sites[key] = [1, size, "-", name, code, line, code, None, 0, 0]
 
+    def _write_settings(self, write: Write) -> None:
+        now_s, torch = time.monotonic(), sys.modules.get("torch")
+        if torch is None or now_s < self._look_s:
+            return
+        self._look_s = now_s + LOOK_S
+        self._looks += 1
+        for name, is_set in _SETTINGS.items():
+            with contextlib.suppress(Exception):  # a torch that has no such setting
+                if is_set(torch):
+                    write(f"c setting.{name} 0 1 0 -\n")
+                    self._is_set = True
+        if self._is_set:
+            write(f"c setting.looks 0 {self._looks} 0 -\n")
+            self._looks = 0
+        with contextlib.suppress(Exception):
+            counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+            breaks = sum(dict(counters.get("graph_break", {})).values())
+            if breaks > self._breaks:
+                write(f"c compiler.breaks 0 {breaks - self._breaks} 0 -\n")
+                self._breaks = breaks
+
     def write(self, number: Callable[[Any, int], int], write: Write) -> None:
         """Write what is new; `number` gives the number of a line of a code object."""
+        self._write_settings(write)
         for key in list(self._collections):
             generation, code, line = key
             count, total_ns, longest_ns, objects = self._collections.pop(key)

@@ -31,7 +31,7 @@ from gputui.report.explain.habits import (
     threads_compute,
 )
 from gputui.report.explain.leaves import shares_with_itself, waits_among_launches
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, called_lines
+from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, called_lines, is_set
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
 
@@ -111,8 +111,12 @@ def launch_advice(analysis: Analysis) -> str | None:
     if counts and counts["xla"] >= counts.total() / 2:
         return COMPILE_WHOLE
     loop = _at_a_loop(analysis)
+    if is_set(run, "profiler"):
+        return NO_PROFILER
     if replays_graphs(analysis):
         return loop or GRAPHS_IN_USE  # of a compiled model, whose optimizer is not
+    if (breaks := graph_breaks(run)) and _is_compiled(analysis):
+        return WHOLE_GRAPH.format(breaks=breaks)
     advice = _of_kernels(counts)
     if advice not in (ONE_BY_ONE, CLIPS):
         advice = loop or advice
@@ -125,6 +129,31 @@ def launch_advice(analysis: Analysis) -> str | None:
     if waits_among_launches(run, analysis.all_steps) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
+
+
+NO_PROFILER = (
+    "end torch.profiler's profile(), which is on most of the time: it notes each operation before "
+    "it is launched; schedule(...) has it look at a few steps"
+)
+WHOLE_GRAPH = (
+    "one graph of what torch.compile compiles, which was left in the middle {breaks} times as it "
+    "was compiled: TORCH_LOGS=graph_breaks names each place (.item(), print(), calls of C), "
+    'fullgraph=True refuses them; then mode="reduce-overhead"'
+)
+MANY_BREAKS = 3
+"""Graph breaks from which they lead the advice."""
+_OF_INDUCTOR = re.compile(r"^triton_(poi|red|per|tem)_")
+
+
+def graph_breaks(run: Run) -> int:
+    """How often torch's compiler left a function in the middle; 0 where that is seldom."""
+    breaks = sum(row.calls for row in run.line_calls.values() if row.call == "compiler.breaks")
+    return breaks if breaks >= MANY_BREAKS else 0
+
+
+def _is_compiled(analysis: Analysis) -> bool:
+    names, sums = analysis.kernel_names, analysis.kernel_sums
+    return any(n in names and _OF_INDUCTOR.search(names[n].name) for n in sums)
 
 
 ONE_TABLE = (
@@ -686,9 +715,17 @@ NO_WEIGHTS = (
 )
 
 
+FUSE = (
+    "torch.backends.cuda.enable_flash_sdp(True): it and enable_mem_efficient_sdp are set to False, "
+    "which leaves scaled_dot_product_attention the form that writes all weights"
+)
+
+
 def _attention_advice(analysis: Analysis) -> str | None:
-    """Where attention is asked for its weights; None elsewhere."""
+    """Where attention is asked for its weights, or torch has none that is fused; None elsewhere."""
     lines = called_lines(analysis.run, ("attention.weights",))
+    if not lines and is_set(analysis.run, "attention.written.out"):
+        return FUSE
     return NO_WEIGHTS.format(where=lines[0].where) if lines else None
 
 

@@ -17,7 +17,7 @@ from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, Gain, gain_of
 from gputui.report.explain.gains import as_launched
-from gputui.report.explain.lines import called_lines, launched_at
+from gputui.report.explain.lines import called_lines, is_set, launched_at
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
 from gputui.report.roofline import STEADY_STEPS, Roof, steady_roofs
@@ -255,6 +255,8 @@ SPARSE = (
 
 def _advice(analysis: Analysis, cause: _Named) -> str:
     """What to try; of an optimizer that updates embeddings these first."""
+    if cause.key == "without_cudnn" and is_set(analysis.run, "cudnn.off"):
+        return "torch.backends.cudnn.enabled = True, which the program sets to False"
     names = analysis.kernel_names
     embeds = any(_EMBEDS.search(names[n].name) for n in analysis.kernel_sums if n in names)
     return SPARSE + cause.advice if embeds and cause.key == "optimizer" else cause.advice

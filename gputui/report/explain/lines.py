@@ -268,6 +268,18 @@ def called_lines(run: Run, calls: Container[str]) -> list[CalledLine]:
     return sorted(lines, key=lambda line: (-line.tensor_bytes, -line.calls, line.where))
 
 
+SET = 0.5
+"""Part of the looks at torch's settings from which a program runs with one."""
+
+
+def is_set(run: Run, setting: str) -> bool:
+    """Whether most looks of the hook found torch set so."""
+    looks = Counter[str]()
+    for seen in run.line_calls.values():
+        looks[seen.call] += seen.calls
+    return looks[f"setting.{setting}"] > SET * looks["setting.looks"]
+
+
 def recomputed(run: Run) -> str | None:
     """The program's line in the forward passes that backward passes compute again, the most
     frequent one, empty where all is a library's; None where too few readings saw that."""
