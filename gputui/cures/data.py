@@ -217,6 +217,79 @@ def _may_have_more(data: Any, dataset: Any, given: int) -> bool:
     return "get_worker_info" in getattr(iterate, "co_names", ())
 
 
+class PaddingTrimmed(Cure):
+    """Batches of texts without the columns that are padding in all of them, as a loader gives them:
+    what a mask leaves out, and labels of -100. Only columns at the end, whose tokens no other has
+    its place by."""
+
+    name = "padding_trimmed"
+    title = "batches of texts end with the longest of them"
+    answers = ("padding",)
+    result = ROUNDING
+    change = 'padding="longest" where batches are made, not "max_length"'
+    library = "torch.utils.data.dataloader"
+
+    def apply(self, loaders: Any) -> Undo:
+        iterator = loaders._BaseDataLoaderIter
+        following = iterator.__next__
+
+        @functools.wraps(following)
+        def trimmed(self_: Any) -> Any:
+            return _trimmed(following(self_))
+
+        return replaced((iterator, "__next__", trimmed))
+
+    def useless(self, loaders: Any) -> str | None:
+        made = instances(loaders.DataLoader, loaders._BaseDataLoaderIter)
+        return "there is no DataLoader" if made == [] else None
+
+
+COLUMNS = 8
+"""Lengths are multiples of it: fewer kinds of them, and aligned products."""
+NO_LABEL = -100
+
+
+def _trimmed(batch: Any) -> Any:
+    """A batch, a mapping or a tuple, without columns of padding at its end; itself where there are
+    none, or where that is not plain."""
+    is_mapping = hasattr(batch, "keys") and hasattr(batch, "items")
+    if not is_mapping and type(batch) not in (tuple, list):
+        return batch
+    entries = dict(batch.items()) if is_mapping else dict(enumerate(batch))
+    texts = {
+        key: value for key, value in entries.items()
+        if hasattr(value, "data_ptr") and value.dim() == 2 and not value.is_cuda
+        and not value.is_floating_point()
+    }  # fmt: skip
+    mask = texts.get("attention_mask")
+    if not is_mapping:
+        masks = [each for each in texts.values() if bool(((each == 0) | (each == 1)).all())]
+        mask = masks[0] if len(masks) == 1 and len(texts) > 1 else None
+    if mask is None or bool((mask[:, 1:] > mask[:, :-1]).any()):
+        return batch
+    used = int((mask != 0).sum(1).max())
+    length = min(mask.shape[1], -(-max(1, used) // COLUMNS) * COLUMNS)
+    for key, value in texts.items():
+        rest = value[:, length:]
+        is_alike = value.shape == mask.shape
+        # What is left out is padding: the same in each, and no label.
+        if is_alike and rest.numel() and bool((rest != rest[0, 0]).any()):
+            return batch
+        if is_alike and rest.numel() and key == "labels" and int(rest[0, 0]) != NO_LABEL:
+            return batch
+    if length == mask.shape[1]:
+        return batch
+    for key, value in texts.items():
+        if value.shape == mask.shape:
+            made = value[:, :length].contiguous()
+            entries[key] = made.pin_memory() if value.is_pinned() else made
+    if not is_mapping:
+        return type(batch)(entries[place] for place in range(len(batch)))
+    made = copy.copy(batch)
+    made.update(entries)
+    return made
+
+
 LEAST_BYTES = 1 << 16
 """Smaller copies go through the driver's own pinned buffer: nothing to gain (CUDA API reference,
 "API synchronization behavior")."""
@@ -809,3 +882,143 @@ def _as_made(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return tuple(map(_as_made, value))
     return _writes(value)
+
+
+_FOLLOWS = {
+    "linalg": "", "fft": "",
+    "nn.functional": "normalize one_hot interpolate pad unfold softmax log_softmax",
+    "": "inverse cdist cov corrcoef sort argsort unique topk cumsum tril triu kron matmul mm bmm "
+    "einsum softmax log_softmax quantile median",
+    "Tensor": "inverse sort argsort unique topk cumsum to float double half bfloat16 contiguous "
+    "repeat to_dense to_sparse to_sparse_csr coalesce softmax log_softmax",
+}  # fmt: skip
+"""Functions whose result follows from their arguments: all of a module, where none is named."""
+
+
+class ComputedKept(Cure):
+    """Functions of torch that are given the very tensors again, unchanged, and no gradients are
+    asked of, give what they gave: an inverse, a transform or a cast of what stays as it is. Where
+    the program writes to what was kept, that is not kept again, and where it had been given it
+    twice, the cure is not applied again."""
+
+    name = "computed_kept"
+    title = "functions of torch that are given the same tensors again return what they gave"
+    answers = ("computed_before",)
+    result = EXACT
+    change = "what follows from what stays the same is computed once, before the loop"
+
+    _was_written = False
+
+    def apply(self, torch: Any) -> Undo:
+        if self._was_written:
+            raise CannotApply("what functions were given again was written to")
+        self._torch = torch
+        self._kept: dict[Any, _Kept] = {}
+        self._room = _free_bytes_of_gpu(torch) // 4
+        places: list[tuple[Any, str, Any]] = []
+        for place, names in _FOLLOWS.items():
+            owner = torch
+            for part in filter(None, place.split(".")):
+                owner = getattr(owner, part)
+            for name in names.split() or [each for each in dir(owner) if each.islower()]:
+                function = getattr(owner, name, None)
+                if name[0] != "_" and callable(function) and not isinstance(function, type):
+                    places.append((owner, name, self._keeping(function)))
+        undo = replaced(*places)
+        return combined(lambda: self._kept.clear(), undo)
+
+    def _keeping(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tensors = [each for each in (*args, *kwargs.values()) if _is_tensor(each)]
+            key = self._key(function, tensors, args, kwargs) if tensors else None
+            if key is None:
+                return function(*args, **kwargs)
+            kept, writes = self._kept.get(key), [each._version for each in tensors]
+            if kept is None or not kept.is_of(writes):
+                if kept is not None and kept.made is not None:
+                    self._room += _bytes_of(kept.made)
+                if len(self._kept) < MOST_COMPUTED or kept is not None:
+                    self._kept[key] = _Kept(tensors, writes)  # what is given once is not held
+                else:
+                    self._kept = {k: v for k, v in self._kept.items() if v.made is not None}
+                return function(*args, **kwargs)
+            if kept.made is not None and kept.state != _as_made(kept.made):
+                self._was_written = self._was_written or kept.times > 1
+                kept.made, kept.is_written = None, True  # it is the program's own from now on
+            if kept.made is None:
+                made = function(*args, **kwargs)
+                if not kept.is_written and _are_tensors(made) and _bytes_of(made) < self._room:
+                    self._room -= _bytes_of(made)
+                    # What it is of is held with it: its memory is no other's then.
+                    kept.made, kept.state, kept.tensors = made, _as_made(made), tensors
+                kept.times = 1
+                return made
+            kept.times += 1
+            return kept.made
+
+        return called
+
+    def _key(self, function: Any, tensors: list[Any], args: Any, kwargs: Any) -> Any:
+        """What tells a call from others; None for one that is made as it is."""
+        torch = self._torch
+        if torch.compiler.is_compiling() or len(tensors) > MOST_TENSORS:
+            return None
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return None
+        if not any(map(self.is_far, tensors)) or any(each.is_inference() for each in tensors):
+            return None
+        others = [each for each in (*args, *kwargs.values()) if not _is_tensor(each)]
+        plain = (*PLAIN, torch.dtype, torch.device, torch.memory_format, torch.layout)
+        if not all(isinstance(each, plain) or _is_shape(each) for each in others):
+            return None
+        return (
+            function, *map(_place, tensors), *map(repr, others), *kwargs,
+            torch.is_autocast_enabled("cuda"),
+        )  # fmt: skip
+
+    def is_far(self, tensor: Any) -> bool:
+        """Whether it is on a GPU, and worth it."""
+        return bool(tensor.is_cuda) and int(tensor.nbytes) >= LEAST_BYTES
+
+
+MOST_COMPUTED, MOST_TENSORS = 512, 4
+
+
+def _owner(tensor: Any) -> Any:
+    return tensor if tensor._base is None else tensor._base
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Which tensor it is, and of what it is a view."""
+    place = id(_owner(tensor)), tensor.data_ptr()
+    return (*place, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+class _Kept:
+    """What a function gave of tensors that were written to so often."""
+
+    def __init__(self, tensors: list[Any], writes: list[int]) -> None:
+        self._writes, self._refs = writes, [weakref.ref(_owner(each)) for each in tensors]
+        self.made: Any = None
+        self.state: Any = None
+        self.tensors: list[Any] = []
+        self.times = 0
+        self.is_written = False
+
+    def is_of(self, writes: list[int]) -> bool:
+        """Whether they are those that there were, and as they were."""
+        return self._writes == writes and None not in [ref() for ref in self._refs]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(each, PLAIN) for each in value)
+
+
+def _are_tensors(value: Any) -> bool:
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return all(map(_is_tensor, values))
+
+
+def _free_bytes_of_gpu(torch: Any) -> int:
+    return int(torch.cuda.mem_get_info()[0]) if torch.cuda.is_initialized() else _free_bytes()

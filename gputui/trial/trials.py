@@ -154,17 +154,20 @@ class Trials:
         ablations: list[Measured] = []
         # By name, without findings, all are wanted alike.
         none_is = not any(each.candidate.forecast for each in self._measured)
+        lead = self._lead(self._measured)
         for each in self._measured:
             cure = each.candidate.cure
             # Those for faults that no finding shows are left out at once where there is no such.
-            is_forecast = none_is or bool(each.candidate.forecast) or ANY in cure.answers
+            is_forecast = (
+                none_is or bool(each.candidate.forecast) or ANY in cure.answers
+                or (each in lead and cure.forecast is not None)
+            )  # fmt: skip
             if cure.result == BOUND:
                 ablations.append(each)
             elif cure.in_one_run and not each.is_by_itself:
                 (switched if is_forecast else switched_too).append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
-        lead = self._lead(self._measured)
         phases: list[tuple[float, list[Measured], Callable[[list[Measured]], None]]] = [
             (9.0, switched, self._switch),
             (9.0, constant, self._run_each),

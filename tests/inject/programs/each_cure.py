@@ -685,6 +685,45 @@ def items_deferred():
     return type(x[0].item()) is float
 
 
+@check
+def padding_trimmed():
+    ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
+    mask, labels = (ids > 0).long(), torch.where(ids > 0, ids, -100)
+    whole = {"input_ids": ids, "attention_mask": mask, "labels": labels, "y": torch.ones(2)}
+    other = {**whole, "labels": ids}
+    left = {"input_ids": ids.flip(1), "attention_mask": mask.flip(1)}
+    batches = [whole, other, left, (ids, mask), (ids, ids)]
+    loader = torch.utils.data.DataLoader(batches, batch_size=None)
+    shapes = []
+    for batch in loader:
+        values = batch.values() if isinstance(batch, dict) else batch
+        shapes.append([tuple(each.shape) for each in values])
+    assert shapes[1] == [(2, 32)] * 3 + [(2,)], "a label is not left out"
+    assert shapes[2] == shapes[4] == [(2, 32)] * 2
+    assert shapes[0][3] == (2,)
+    assert {*shapes[0][:3], *shapes[3]} in ({(2, 32)}, {(2, 16)})
+    return shapes
+
+
+@check
+def computed_kept():
+    matrix, other = 2 * torch.eye(2), torch.eye(2)
+    inverses = [torch.linalg.inv(matrix) for _ in range(4)]
+    assert inverses[3].equal(torch.eye(2) / 2)
+    matrix += 2 * torch.eye(2)
+    assert torch.linalg.inv(matrix).equal(torch.eye(2) / 4), "it was written to"
+    assert [torch.linalg.inv(each).sum() for each in (other, matrix, other)] == [2, 0.5, 2]
+    rows = [matrix[n].softmax(-1) for n in (0, 1, 0, 1, 0, 1)]
+    assert rows[4].equal(rows[0])
+    assert not rows[4].equal(rows[5])
+    once = [other.sort(-1, descending=n > 0).values[0, 0] for n in (0, 1, 0, 1, 0, 1)]
+    assert once == [0, 1, 0, 1, 0, 1]
+    weight = torch.ones(2, 2, requires_grad=True)
+    assert torch.matmul(weight, other).requires_grad
+    assert torch.matmul(weight, other).grad_fn is not torch.matmul(weight, other).grad_fn
+    return inverses[2] is inverses[3]
+
+
 COLUMNS = torch.nn.ModuleList(torch.nn.Embedding(3 + n, 2) for n in range(8))
 
 
@@ -1054,6 +1093,7 @@ BEFORE = {
     "pinned_results": stand_on_gpu,
     "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
     "items_deferred": lambda: setattr(launches.ItemsDeferred, "is_far", lambda *_: True),
+    "computed_kept": lambda: setattr(data.ComputedKept, "is_far", lambda *_: True),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
 }
