@@ -331,6 +331,7 @@ COMMANDS = (
                      completes="recording"),
         ),
         (
+            Option("full", "the verdict, then every table"),
             Option("format", "format of the output", "FORMAT", choices=_formats(comparison=True),
                    default="table"),
             Option("fail_if", "exit with 1 if this holds for any run after the first", "CONDITION",

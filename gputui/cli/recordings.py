@@ -253,6 +253,7 @@ def run_compare(options: argparse.Namespace) -> int:
     runs = options.run * len(names) if len(options.run) == 1 else options.run
     if runs and len(runs) != len(names):
         raise UsageError(f"--run: give one, or one a recording: {len(names)}")
+    from gputui.render.comparison import comparison_text
     from gputui.report.comparable import Subject
     from gputui.report.compare import NOT_COMPARABLE, Condition, NotComparableError
     from gputui.report.compare import compare as compared
@@ -271,7 +272,14 @@ def run_compare(options: argparse.Namespace) -> int:
             tripped += condition.tripped(comparison)
         except NotComparableError as error:
             incomparable.append(str(error))
-    sys.stdout.write(formats.comparison(comparison, options.format, columns(sys.stdout)))
+    width = columns(sys.stdout)
+    if options.format == "table" and not options.full:
+        numbers = [word for number in options.run for word in ("--run", str(number))]
+        more = f"gputui compare {shlex.join([*files, *numbers])} --full"
+        text = comparison_text(comparison, width, more)
+    else:
+        text = formats.comparison(comparison, options.format, width)
+    sys.stdout.write(text)
     sys.stdout.flush()
     for line in (*tripped, *incomparable):
         say(line)

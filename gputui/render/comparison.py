@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from textwrap import fill
 
 import msgspec
 
@@ -12,6 +13,7 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES
 from gputui.model.naming import OF_ONE_NAME, short_name
 from gputui.model.units import moment
 from gputui.render.summary import title_of
+from gputui.render.text_tables import to_text
 from gputui.report.change import Change, changes, signed_percent
 from gputui.report.comparable import EFFECTS
 from gputui.report.compare import NOISE_RULE, Comparison, Difference, Figure, Item
@@ -33,6 +35,9 @@ TITLES = {
     "phase": "Phases", "kernel": "Kernels",
 }  # fmt: skip
 
+IN_SHORT = ("runs", "compare_steps", "compare_causes")
+"""The tables that `gputui compare` prints without --full: of two decodes all were 230 lines."""
+
 LEAST_SHARE = 0.1
 """Causes with less of the time than this percentage in every run are not in the table."""
 
@@ -47,6 +52,26 @@ def comparison_tables(comparison: Comparison) -> list[AnyTable]:
     tables += [_table(comparison, kind) for kind in TITLES]
     tables.append(_unmatched(comparison))
     return [table for table in tables if table.rows]
+
+
+def comparison_text(comparison: Comparison, width: int | None = None, more: str = "") -> str:
+    """The verdict and every table, as a terminal shows them. With `more`, which says how to get
+    the others, only the runs, their steps and causes, where a GPU's steps were captured."""
+    tables = comparison_tables(comparison)
+    if more and "compare_steps" in {table.name for table in tables}:
+        tables = [table for table in tables if table.name in IN_SHORT]
+        more = f"\n  tables  {more}\n"
+    else:
+        more = ""
+    verdicts = [
+        fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2))
+        if width
+        else line
+        for line in answer(comparison).splitlines()
+    ]
+    sections = ["\n".join([*verdicts, ""])] * bool(verdicts)
+    sections += [to_text(table, width) for table in tables]
+    return "\n".join(sections) + more
 
 
 def _runs(comparison: Comparison) -> AnyTable:

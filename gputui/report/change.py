@@ -268,10 +268,12 @@ def _changed(base: Subject, other: Subject) -> str:
     if base.run is None or other.run is None:
         return ""
     before, after = base.run.parameters, other.run.parameters
-    differences = [
-        f"{name}: {_asked(before, name)} → {_asked(after, name)}"
+    asked = {
+        name: (_asked(before, name), _asked(after, name))
         for name in dict.fromkeys((*before, *after))
-        if before.get(name) != after.get(name)
+    }
+    differences = [
+        f"{name}: {first} → {second}" for name, (first, second) in asked.items() if first != second
     ]
     same = []
     facts = zip(_facts(base), _facts(other), strict=True)
@@ -290,7 +292,7 @@ def _changed(base: Subject, other: Subject) -> str:
 
 
 def _asked(parameters: Mapping[str, str | int | float | bool | None], name: str) -> str:
-    return units.parameter(parameters[name]) if name in parameters else "unset"
+    return (units.parameter(parameters[name]) if name in parameters else "") or "unset"
 
 
 def _recorded_with(run: Run) -> list[tuple[str, str]]:

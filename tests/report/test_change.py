@@ -263,7 +263,10 @@ def test_the_gate_passes_a_fix_and_says_where_it_cannot_judge(
     slower = "step.mean_ns>+3%"
     assert gate("launch", "launch-cure", slower) == 0
     assert gate("launch-cure", "launch", slower) == 1
-    capsys.readouterr()
+    text = capsys.readouterr().out
+    assert "By cause" in text
+    assert "\nKernels" not in text
+    assert text.rstrip().endswith("launch.gputui.gz --full")
     assert gate("varied_docs", "with_eval", slower, "idle.launch>90%") == 3
     error = capsys.readouterr().err
     assert "its steps are of other work than those of" in error

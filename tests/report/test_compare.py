@@ -405,7 +405,7 @@ def output(number: int) -> RunOutput:
 def test_the_command_prints_every_format(
     files: tuple[str, str], format_name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gputui(["compare", *files, "--format", format_name]) == 0
+    assert gputui(["compare", *files, "--full", "--format", format_name]) == 0
     shown = capsys.readouterr().out
     assert "step/decode" in shown
     if format_name == "json":

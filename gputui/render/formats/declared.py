@@ -213,11 +213,9 @@ def _table_table(table: AnyTable, width: int | None) -> str:
 
 
 def _table_comparison(compared: Comparison, width: int | None) -> str:
-    from gputui.render.comparison import answer, comparison_tables
+    from gputui.render.comparison import comparison_text
 
-    tables = [_table_table(table, width) for table in comparison_tables(compared)]
-    verdicts = answer(compared)
-    return "\n".join([f"{verdicts}\n", *tables] if verdicts else tables)
+    return comparison_text(compared, width)
 
 
 _TABLE = Format(

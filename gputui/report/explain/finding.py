@@ -63,8 +63,7 @@ class FindingDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"advice
     `gain_unknown` says why, and beside the gains of some cures what is not known of others. `value`
     and `threshold` share a unit. `source` says what the value was measured by; for a leaf, where
     the share that a cure frees comes from. `with_pauses` is whether the share is of the loop with
-    its pauses, not of its
-    steps.
+    its pauses, not of its steps.
     """
 
     cause: str
