@@ -31,6 +31,10 @@ twenty."""
 EVALUATION = 0.7
 """A step with less than this share of the usual operations is no step: evaluation, a checkpoint."""
 
+WITHOUT = 0.1
+"""The same, of steps as long as usual, for operations that came too late: 1 of 333 in five of 63
+steps (JAX)."""
+
 WHOLE_WITHIN = 0.1
 """The last step ends with the program: it is one if it has this nearly the usual operations."""
 
@@ -143,13 +147,14 @@ class StepScopes:
                 classified += [*self._odd, judged]
                 self._odd = []
                 continue
-            # Five odd steps in a row that are like each other are the steps of another loop, unless
-            # they are as long as those before: five of 63 had no operations (JAX), which came late.
+            # Five odd steps in a row that are like each other are the steps of another loop.
             self._odd.append(judged)
             newest = [odd.step for odd in self._odd[-SETTLED_STEPS:]]
-            middle_ns = median(step.length_ns for step in newest)
-            is_as_long = abs(middle_ns - self._typical_ns) <= SETTLED_WITHIN * self._typical_ns
-            if len(newest) == SETTLED_STEPS and not is_as_long and _alike(newest, newest):
+            if (
+                len(newest) == SETTLED_STEPS
+                and _alike(newest, newest)
+                and not self._are_without_operations(newest)
+            ):
                 classified += self._odd[:-SETTLED_STEPS]
                 self._begin_loop()
                 for again in newest:
@@ -201,6 +206,13 @@ class StepScopes:
         ]
         self._early, self._odd = [], []
         return classified
+
+    def _are_without_operations(self, steps: list[Step]) -> bool:
+        """Whether steps are of this loop, and their operations came too late to be counted."""
+        middle_ns = median(step.length_ns for step in steps)
+        operations = median(step.operations for step in steps)
+        is_as_long = abs(middle_ns - self._typical_ns) <= SETTLED_WITHIN * self._typical_ns
+        return is_as_long and operations < WITHOUT * self._usual_operations
 
     def _begin_loop(self) -> None:
         self.loop += 1
