@@ -288,6 +288,19 @@ async def test_of_what_was_not_kept_no_figure_is_shown(show: Show, decode: list[
         assert "GPU 0 not kept" in shown.text
 
 
+async def test_a_kept_step_without_most_of_its_operations_says_so(
+    show: Show, decode: list[AnyEvent]
+) -> None:
+    steps = [event for event in decode if isinstance(event, StepOperations)]
+    others = [event for event in decode if event not in steps]
+    for step in (steps[-1], replace(steps[-1], duration_ns=steps[-1].duration_ns // 8)):
+        async with show([[*others, step]]) as shown:
+            await shown.press("3")
+            said = re.search(r"! (\d+) of some (\d+) operations of a step were kept", shown.text)
+            assert (said is not None) == (step is not steps[-1])
+            assert said is None or 2 * int(said[1]) < int(said[2])
+
+
 async def test_a_chosen_step_stays_while_others_are_kept(
     show: Show, decode: list[AnyEvent]
 ) -> None:

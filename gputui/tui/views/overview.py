@@ -558,7 +558,7 @@ class OverviewView(View):
             self.places.append(Place(y, 0, width, act))
         word, sure = how_sure(found)
         if sure:
-            layout.add(paragraph(f" {word:<6}", sure, width))
+            layout.add(paragraph(f" {word:<5} ", sure, width))
         if tree is not None:
             self._bar(layout, tree, read.lead, gains)
         if read.meaning:

@@ -21,6 +21,7 @@ from gputui.model.naming import short_name
 from gputui.model.steps import SLOW
 from gputui.model.units import count, duration, percent, size
 from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, open_kept, open_lanes
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
 from gputui.report.scope import what_it_is
 from gputui.report.statistics import kernel_rows
@@ -69,6 +70,8 @@ _NAME_CELLS = 10
 """A kernel that is led to takes at least one in so many cells."""
 _GAP_CELLS = 1.0
 """A gap that is jumped to takes at least so many cells."""
+LEAST_KEPT = 0.5
+"""Part of a step's operations of which fewer are not what a step does."""
 _AT_ONCE = 5_000
 """Records of a step that are laid out before the next paint: 10 ms. Of more, in a thread."""
 
@@ -229,7 +232,7 @@ class TimelineView(DraggedView):
             starts, ends = self._steps
             usual_at = np.argsort(ends - starts)[len(starts) // 2]
             self._low, self._high = float(starts[usual_at]), float(ends[usual_at])
-        middle = (self._low + self._high) / 2
+        middle = self._work_near(lanes, (self._low + self._high) / 2)
         self._put_near(middle)
         # All of a step is in the strip above: the lanes begin where boxes have room for names.
         few = 1.0
@@ -239,6 +242,19 @@ class TimelineView(DraggedView):
             half = (self._high - self._low) * few / 2
             self._low, self._high = middle - half, middle + half
             self._put_near(middle)
+
+    def _work_near(self, lanes: TracedLanes, moment: float) -> float:
+        """The moment nearest to another, of those in the window, at which a device begins to
+        work."""
+        starts = np.concatenate(
+            [np.array([moment])]
+            + [
+                lane.spans.starts[slice(*lane.rows(self._low, self._high))]
+                for lane in lanes.lanes
+                if lane.kind is LaneKind.STREAM
+            ]
+        )[1:]
+        return float(starts[np.abs(starts - moment).argmin()]) if len(starts) else moment
 
     def _instances(self, run: Run, lanes: TracedLanes) -> tuple[Int64s, Int64s] | None:
         """When the steps of the program began and ended, where it names them."""
@@ -315,6 +331,7 @@ class TimelineView(DraggedView):
                 self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=act_at))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
         rows += idle_legend(lines, width) if len(lines) < room else []
+        rows += self._missing(run, lanes, width)
         table = window.table(width, height - len(about) - len(rows))
         begin, end = self._whole(lanes)
         if self._step is not None and (begin, end) != (self._low, self._high):
@@ -330,6 +347,32 @@ class TimelineView(DraggedView):
             rows.append(row)
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]
+
+    def _missing(self, run: Run, lanes: TracedLanes, width: int) -> list[Row]:
+        """That most operations of the step that is shown are not in it, where it is so: what looks
+        idle is not."""
+        tree = self._tree(run)
+        if not isinstance(self._step, StepOperations) or tree is None or not tree.steps:
+            return []
+        usual = tree.operations / tree.steps
+        kept = sum(
+            np.subtract(*lane.rows(*self._whole(lanes))[::-1])
+            for lane in lanes.lanes
+            if lane.kind is LaneKind.STREAM
+        )
+        if kept >= LEAST_KEPT * usual:
+            return []
+        text = (
+            f"! {count(int(kept))} of some {usual:,.0f} operations of a step were kept of this one:"
+            " the others came after it was. Its GPU looks idle where it worked."
+        )
+        return wrap(text, width - 2, "warn", " ")
+
+    def _tree(self, run: Run) -> TimeTree | None:
+        """The steps of the process whose step is shown."""
+        trees = self.model.analysis(run).device_trees.items()
+        own = self._step.process if self._step is not None else None
+        return next((tree for (process, _), tree in trees if process == own), None)
 
     def _of_run(self, run: Run, width: int, height: int, y: int) -> list[Row]:
         """Kernels of the whole run, where what is shown holds no single ones."""
@@ -357,11 +400,7 @@ class TimelineView(DraggedView):
         else:
             at = self._kept.index(self._step) + 1 if self._step in self._kept else 0
             when = duration(max(0, self._step.start_ns - run.started.time_ns))
-            trees = self.model.analysis(run).device_trees.items()
-            tree = next(
-                (tree for (process, _), tree in trees if process == self._step.process), None
-            )
-            kind = what_it_is(self._step, tree)
+            kind = what_it_is(self._step, self._tree(run))
             facts = [duration(self._step.duration_ns), *([kind] if kind else []), f"at {when}"]
             if width < _WIDE:
                 del facts[1:]

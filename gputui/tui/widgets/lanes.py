@@ -114,7 +114,7 @@ class LaneLine(NamedTuple):
     @property
     def drawn(self) -> Row:
         """The line with its label and its figure."""
-        cut = cut_middle(self.label, LABEL - 2)
+        cut = cut_middle(self.label, LABEL - 1)
         return (
             (f" {cut:<{LABEL - 1}}", "label"), *self.spans, (f"{self.figure:>{FIGURE}} ", "value")
         )  # fmt: skip
@@ -443,7 +443,8 @@ class LaneWindow:
         if (lane.process, lane.number) in threads:
             return f"  {what}" if what else ""
         threads.add((lane.process, lane.number))
-        return f"{thread} calls" if lane.kind is LaneKind.CALLS else thread
+        has_room = len(thread) + len(" calls") < LABEL
+        return f"{thread} calls" if lane.kind is LaneKind.CALLS and has_room else thread
 
     def _whose(self, process: int) -> str:
         several = len({lane.process for lane in self.lanes.lanes}) > 1
