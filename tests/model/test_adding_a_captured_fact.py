@@ -1,5 +1,5 @@
-"""A captured fact is added in four files, its part, its collector, where it is kept and its table:
-the recipe of docs, carried out on a copy of the package.
+"""A captured fact is added in five files, its part, the delta, its collector, where it is kept and
+its table: the recipe of docs, carried out on a copy of the package.
 """
 
 from __future__ import annotations
@@ -8,11 +8,7 @@ from pathlib import Path
 
 from tests.package_copies_for_tests import change, check_copy, copy_package
 
-_PART = '''from gputui.model.events.base import OfProcess, Sketch
-from gputui.model.events.capture_parts import Distribution
-
-
-class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
+_PART = '''class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Copies of at most 4 KiB to or from a device."""
 
     device: Annotated[Integer, Key]
@@ -21,6 +17,7 @@ class SmallCopies(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fa
 
 
 '''
+_NAMED = "    SmallCopies,\n"
 _FIELD = "    small_copies: Annotated[tuple[SmallCopies, ...], Parts, Reader.TABLES] = ()\n"
 _IMPORT = "from gputui.model.events import SmallCopies\n"
 _HELD = "        self._small = ValueSums()\n"
@@ -34,7 +31,8 @@ _COLLECTED = """"small_copies": tuple(
         ), """
 _KEPT = "    small_copies: FoldedTable[SmallCopies] = {}\n"
 _CHANGED = (
-    ("model/events/capture.py", "class CaptureDelta(Event", _PART, ""),
+    ("model/events/capture_parts.py", "class LineSamples(", _PART, ""),
+    ("model/events/capture.py", "    StepBlock,\n", _NAMED, ""),
     ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),
     ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
     ("attribute/operation_sums.py", "        self._sizes = ValueSums()\n", _HELD, ""),
@@ -132,5 +130,5 @@ def test_a_captured_fact_is_its_part_its_collector_its_place_and_its_table(tmp_p
     package = copy_package(tmp_path)
     change(package, _CHANGED)
     (package / "report/tables/small_copies.py").write_text(_TABLE, encoding="utf-8")
-    assert len({name for name, *_ in _CHANGED}) + 1 == 4
+    assert len({name for name, *_ in _CHANGED}) + 1 == 5
     check_copy(tmp_path, _CHECK)
