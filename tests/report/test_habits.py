@@ -28,6 +28,7 @@ from gputui.model.events import (
     StepSource,
 )
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import OF_OTHER_THREADS
 from gputui.report.explain.evidence import UNSEEN
@@ -299,6 +300,21 @@ def test_what_a_function_makes_again_of_the_same_tensor_is_found_by_what_its_lin
     assert finding.sentence.startswith("torch.linalg.inv() is given the very same tensor each time")
     assert finding.evidence == ("At t.py:7 step, 30 % of the GPU's time",)
     assert finding.value == pytest.approx(30 * 0.97)
+
+
+@pytest.mark.parametrize(("mib", "share"), [(256, 0.3), (1, 0.3), (256, 0.05)])
+def test_kernels_that_are_timed_in_the_loop_are_triton_s_tuning(mib: int, share: float) -> None:
+    steps = delta({Leaf.OTHER: 0.97 - share, Leaf.COPY_DEVICE: share, Leaf.SYNC: 0.03})
+    size = times(*[mib << 20] * 50)
+    memsets = MemoryOperationDelta(
+        process=1, range=0, operation=MEMSET, device=0, time=times(*[70_000] * 50), size=size
+    )
+    found = concluded(replace(steps, memory_operations=(memsets,))).findings
+    is_tuned = mib == 256 and share == 0.3
+    assert [each.cause for each in found if each.cause == "tunes_anew"] == is_tuned * ["tunes_anew"]
+    if is_tuned:
+        assert found[0].cause == "tunes_anew"
+        assert "50 memsets of 256 MiB" in found[0].sentence
 
 
 @pytest.mark.parametrize(("unused_mib", "is_found"), [(300, True), (10, False)])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
-from gputui.model.naming import short_name
+from gputui.model.naming import MEMSET, short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import synchronizations
@@ -636,6 +636,57 @@ def computed_before(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+# Triton's autotuner.
+
+FLUSHED_BYTES, FLUSHED = 100_000_000, 0.1
+"""Mean size of memsets from which they empty the L2 cache between two kernels that are timed
+(Triton's `do_bench` sets 256 MiB each time), and the share of the time that they then have."""
+
+TUNE_ONCE = (
+    "a key of @triton.autotune that stays the same: lengths rounded up to a few, or left out of "
+    "key=[...]; or one configuration"
+)
+
+
+def tunes_anew(analysis: Analysis) -> Iterator[Finding]:
+    """Triton times the configurations of a kernel again and again, for each new key."""
+    tree, run = analysis.tree, analysis.run
+    rows = [row for row in run.memory_operations.values() if row.operation == MEMSET]
+    count = sum(row.time.count for row in rows)
+    if tree is None or not count:
+        return
+    mean_bytes = sum(row.size.total for row in rows) / count
+    whole_ns = tree.wall_ns + (0 if tree.with_pauses else sum(tree.paused.values()))
+    flushed_ns = sum(leaves.get(Leaf.COPY_DEVICE, 0) for leaves in (tree.leaves, tree.paused))
+    share = flushed_ns / whole_ns if whole_ns else 0.0
+    if mean_bytes < FLUSHED_BYTES or share < FLUSHED:
+        return
+    lines = [line for line in analysis.lines() if "triton/" in line.inside]
+    place = lines[0].where if lines else ""
+    yield Finding(
+        cause="tunes_anew",
+        view="kernels",
+        word="autotuning in the loop",
+        sentence=(
+            f"A kernel's configurations are timed in the loop: {count:,} memsets of "
+            f"{units.size(mean_bytes)} that empty the L2 cache between two tries take "
+            f"{100 * share:.0f} % of the time alone."
+        ),
+        advice=TUNE_ONCE,
+        value=100 * share,
+        threshold=100 * FLUSHED,
+        source="memsets in the report, by their size, and their time in the loop",
+        share_percent=100 * share,
+        with_pauses=True,
+        recoverable=0.5 + share / 2,
+        gain_unknown="it depends on how often a new key comes",
+        evidence=(f"The kernel is called at {place}",) if place else (),
+        place=place,
+        leads=True,
+        explains=(LEAVES[Leaf.COPY_DEVICE].key, LEAVES[Leaf.SYNC].key, "copies"),
+    )
+
+
 # A beginning that all texts share.
 
 SHARED = 0.5
@@ -731,6 +782,7 @@ RULES = (
     RunRule(15, repeated_layers),
     RunRule(15, shared_beginning),
     RunRule(15, computed_before),
+    RunRule(15, tunes_anew),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
     RunRule(16, garbage),
