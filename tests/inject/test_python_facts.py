@@ -359,6 +359,7 @@ from pathlib import Path
 import torch
 class Tensor(torch.Tensor):
     _version = 0
+    requires_grad = True
     def numel(self): return 4_000_000
 class Module:
     def __init__(self): self.weight = Tensor(); self.weight.shape = (3, 4)
@@ -464,6 +465,7 @@ while not {known}:
     facts, _ = written(tmp_path, program)
     again = {line: size for (call, line, _), (_, size) in added(facts).items()
              if call == "layers.repeated"}  # fmt: skip
+    assert len({line for call, line, _ in added(facts) if call == "forward.graded"}) == 1 + second
     lines = [program.splitlines()[int(line) - 1] for line in again]
     assert lines == is_found * ["    net._call_impl(batch)  # the second one"]
     if is_found:

@@ -404,6 +404,18 @@ def test_what_torch_is_set_to_is_what_to_change_where_it_mostly_is(
     assert found.advice.startswith(words) is (seen > 5)
 
 
+@pytest.mark.parametrize("kernel", ["gemm_kernel", "gelu_backward_kernel"])
+def test_a_graph_for_a_backward_pass_that_never_comes_is_left_out_first(kernel: str) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="score")
+    steps = replace(
+        delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4}),
+        line_calls=(LineCalls(3, "forward.graded", 9, 0, ""),),
+    )
+    [found] = concluded(line, steps, *kernels(**{kernel: (STEPS, 100)})).findings
+    first = "torch.inference_mode() around t.py:7 score"
+    assert found.advice.startswith(first) is (kernel == "gemm_kernel")
+
+
 @pytest.mark.parametrize("number", [8, 2])
 def test_micro_batches_are_made_larger_where_a_step_has_many(number: int) -> None:
     """A GAN's step has two losses."""

@@ -12,7 +12,8 @@ counted once more as `copied.again`.
 
 Of layers that are given the very tensors again that they had before (LayerRepeats), how much of
 what all layers compute is computed again, in MFLOP as BYTES of `layers.all` and `layers.repeated`;
-and `attention.weights`, calls of torch's attention that give its weights. `loader.samples` are the
+`attention.weights`, calls of torch's attention that give its weights, and `forward.graded`, calls
+of models that keep a graph for a backward pass. `loader.samples` are the
 program's functions that make the samples of torch's DataLoader, with the number of its workers as
 BYTES: python_lines has them of a loader that it finds waited for. Of tokens that a model is given,
 how many were looked at and how many are a beginning that all texts share, as BYTES of
@@ -355,6 +356,9 @@ class Facts:
             while self._repeats.weights:
                 where, count = self._repeats.weights.popitem()
                 write(f"c attention.weights {number(*where)} {count} 0 -\n")
+            while self._repeats.graded:
+                where, count = self._repeats.graded.popitem()
+                write(f"c forward.graded {number(*where)} {count} 0 -\n")
             while self._repeats.beginnings:
                 where, (whole, shared) = self._repeats.beginnings.popitem()
                 write(f"c beginning.all {number(*where)} 1 {whole} -\n")
@@ -411,6 +415,8 @@ class LayerRepeats:
         """By the number of a layer: the line at which it was last given the same again."""
         self.weights: dict[tuple[Any, int], int] = {}
         """Calls of attention that gave its weights, by line."""
+        self.graded: dict[tuple[Any, int], int] = {}
+        """Calls of models that keep a graph for a backward pass, by line."""
         self.beginnings: dict[tuple[Any, int], list[int]] = {}
         """By line: tokens that were looked at, and how many are a beginning that all share."""
         self._looks_at_tokens = False
@@ -502,6 +508,11 @@ class LayerRepeats:
             self._inside[id(caller)] = flops + whole, around_inside
             return
         self._whole += whole
+        if passes > 1 and any(p.requires_grad for p in (*layer.parameters(),)[:1]):
+            own = self._program_frame(frame.f_back)
+            if own is not None and len(self.graded) < MOST_LINES:
+                line = own.f_code, own.f_lineno
+                self.graded[line] = self.graded.get(line, 0) + 1
         for where, its in inside.items():
             if where in self._again or len(self._again) < MOST_SITES:
                 self._again[where] = self._again.get(where, 0) + its

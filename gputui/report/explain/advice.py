@@ -126,11 +126,21 @@ def launch_advice(analysis: Analysis) -> str | None:
             advice = LARGER_MICRO_BATCHES.format(number=batches, how=how) + WITHOUT_BATCHES
         elif loop is None and (tables := embeddings(analysis)) is not None:
             advice = ONE_TABLE.format(number=tables) + WITHOUT_BATCHES
+        graded = called_lines(run, ("forward.graded",))
+        trains = counts["backward"] or any(
+            m.source == "optimizer" for m in run.marked_steps.values()
+        )
+        if graded and not trains:
+            advice = WITHOUT_GRAPH.format(where=graded[0].where) + (advice or WITHOUT_OPTIMIZER)
     if waits_among_launches(run, analysis.all_steps) is None:
         return advice
     return FEWER_WAITS + (advice or CAUSES[Leaf.LAUNCH].advice)
 
 
+WITHOUT_GRAPH = (
+    "torch.inference_mode() around {where}: it keeps a graph for a backward pass that never comes; "
+    "then "
+)
 NO_PROFILER = (
     "end torch.profiler's profile(), which is on most of the time: it notes each operation before "
     "it is launched; schedule(...) has it look at a few steps"
