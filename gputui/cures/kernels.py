@@ -476,7 +476,7 @@ class CausalMask(Redirected):
 
     name = "causal_mask"
     title = "attention takes is_causal=True in place of a triangular mask"
-    answers = (ANY,)
+    answers = (ANY, "causal_mask")
     result = ROUNDING
     change = "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"
 
@@ -554,7 +554,7 @@ class CudnnAttentionOff(Cure):
 
     name = "cudnn_attention_off"
     title = "attention is not cuDNN's, which plans anew for each length"
-    answers = ("idle.host", "idle.cuda", "idle.compile")
+    answers = ("cudnn_plans", "idle.host", "idle.cuda", "idle.compile")
     result = ROUNDING
     change = "torch.backends.cuda.enable_cudnn_sdp(False)"
     advice = "enable_cudnn_sdp"
@@ -702,7 +702,7 @@ class CudnnBenchmarkOff(Cure):
 
     name = "cudnn_benchmark_off"
     title = "cuDNN does not try its algorithms for each new size"
-    answers = ("idle.host", "idle.cuda", "idle.alloc")
+    answers = ("cudnn_plans", "idle.host", "idle.cuda", "idle.alloc")
     result = ROUNDING
     tells_at_once = True
     change = "torch.backends.cudnn.benchmark = False, where sizes vary"

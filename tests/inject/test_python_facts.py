@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputui.inject import hook
+from gputui.inject.hook import python_facts
 
 TORCH = """
 from types import SimpleNamespace
@@ -471,3 +474,31 @@ while not {known}:
     if is_found:
         whole = sum(size for (call, *_), (_, size) in added(facts).items() if call == "layers.all")
         assert sum(again.values()) / whole == pytest.approx(0.5 if second else 0.25, abs=0.03)
+
+
+def attends(attend: Any, q: Any, mask: Any) -> None:
+    attend(q, q, q, attn_mask=mask[..., :3])
+    attend(q, q, q, mask)
+    attend(q, q, q, is_causal=True)
+    attend(q, q, q, attn_mask=mask.bias, dropout_p=0.0)
+    attend(q, q, q)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="calls are not watched")
+def test_calls_that_are_given_a_mask_are_known_by_their_arguments() -> None:
+    called = [
+        each.offset for each in dis.get_instructions(attends) if each.opname in ("CALL", "CALL_KW")
+    ]
+    masked = [python_facts._has_mask(attends.__code__, offset) for offset in called]
+    assert masked == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_triangle_lets_what_comes_before(step: int) -> None:
+    rows = [[column <= row for column in range(12)] for row in range(0, 12, step)]
+    barred = [[0.0 if let else float("-inf") for let in row] for row in rows]
+    is_triangle = python_facts._is_triangle
+    assert is_triangle(rows, step)
+    assert is_triangle(barred, step)
+    for other in ([[True] * 12] * len(rows), [[not let for let in row] for row in rows], rows[1:]):
+        assert not is_triangle(other, step)

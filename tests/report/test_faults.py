@@ -64,7 +64,7 @@ FIRST = {
     "with_eval": "busy.shared",
     "ddp_small": "idle.rank",
     "varied_docs": "idle.host",
-    "crops": "idle.host",
+    "crops": "cudnn_plans",
     "log_sync": "idle.sync",
     "queue_thread": "idle.input",
     "numpy_aug": "idle.host",

@@ -820,3 +820,37 @@ def test_evidence_is_printed_under_one_finding() -> None:
     assert outcome is not None
     lines = [line for one in outcome.findings for line in one.evidence]
     assert len(lines) == len(set(lines))
+
+
+@pytest.mark.parametrize("attention", [0.6, 0.15])
+def test_a_causal_mask_as_a_tensor_is_found_with_its_line(attention: float) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
+    steps = delta({Leaf.ATTENTION: attention, Leaf.MATMUL: 1.0 - attention})
+    calls = (LineCalls(3, "attention.causal", 4, 4 << 26, "2x16x8192x64:bfloat16:gpu"),)
+    outcome = concluded(line, replace(steps, line_calls=calls))
+    if attention < 0.2:
+        assert outcome.word == "HEALTHY"
+        return
+    [found] = outcome.findings
+    assert found.cause == "causal_mask"
+    assert "its causal mask as a tensor of 64.0 MiB" in found.sentence
+    assert found.place == "t.py:7 forward"
+    [modelled] = found.modelled
+    assert modelled.low == pytest.approx(1 / (1 - 0.6 / 2)), "half of it is barred"
+
+
+@pytest.mark.parametrize("new", [90, 3, None])
+def test_what_cudnn_plans_for_new_sizes_is_a_cause_of_its_own(new: int | None) -> None:
+    """Where attention had had its sizes before, or that was not looked at, it is other code."""
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
+    steps = delta({Leaf.HOST: 0.5, Leaf.ATTENTION: 0.05, Leaf.MATMUL: 0.45})
+    looked = () if new is None else (LineCalls(3, "attention.lengths", 100, new, ""),)
+    steps = replace(steps, line_calls=looked, line_samples=(LineSamples(1, 0, 0, 3, 40),))
+    ran = kernels(cudnn_generated_fort_native_sdpa_sm90_flash_fprop=(STEPS, 3000))
+    [found] = concluded(line, steps, *ran).findings
+    assert (found.cause == "cudnn_plans") is (new == 90)
+    assert found.advice.startswith("torch.backends.cuda.enable_cudnn_sdp(False)")
+    if new == 90:
+        assert "while cuDNN plans attention for sizes that it had not had" in found.sentence
+        assert "Of 100 looks at attention 90 found new sizes" in found.evidence
+        assert found.modelled[0].low < 2.0, "other kernels take longer than cuDNN's"

@@ -21,6 +21,9 @@ how many were looked at and how many are a beginning that all texts share, as BY
 follows from one tensor (an inverse, a transform, a cast) with the very tensor of the time before,
 unchanged. `setting.NAME` are looks, once a second, at which torch was set so, of `setting.looks`;
 `compiler.breaks` how often its compiler has left a function in the middle.
+Of calls of torch's scaled_dot_product_attention, looked at now and then: `attention.lengths`, with
+how many looks found sizes of its tensors that none before had had as BYTES, and
+`attention.causal`, where its mask is a triangle, with the mask's size as BYTES.
 
 Calls are seen by `sys.monitoring` (Python 3.12 on): the interpreter reports the calls in the
 program's own code, and no longer of those that are of no interest after the first. Nothing of torch
@@ -57,7 +60,9 @@ _MOVES = ("to", "cuda")
 AGAIN_BYTES, MOST_AGAIN, LOOKED_AT = 1 << 16, 64, 64
 """Bytes of a tensor from which it is seen whether a line copies it again, tensors of a line that
 are remembered, and values of one that are looked at some ten times a second."""
+_ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 _FUNCTIONS = {
+    "torch.nn.functional": ("scaled_dot_product_attention",),
     "torch.cuda": ("synchronize", "empty_cache"),
     "gc": ("collect",),
     "cupy": ("asnumpy", "asarray", "array"),
@@ -135,7 +140,8 @@ class Facts:
         self._look_s = 0.0
         self._looks = self._breaks = 0
         self._is_set = False
-        """Whether anything was set so; until then looks are not told."""
+        """Whether anything was set so; until then looks are not written."""
+        self._attention = AttentionCalls()
 
     def watch_collections(self) -> None:
         """Have the interpreter say when it collects garbage."""
@@ -221,6 +227,8 @@ class Facts:
                 looks = not site[0]
                 if looks:
                     site[2] = _described(first)
+                    if name == _ATTENTION:
+                        self._attention.see(sys._getframe(1), first, offset, (site[4], site[5]))
                     if name in ("to", "cuda") and _TOKENS.fullmatch(site[2]):
                         seen = self._tokens.setdefault((site[4], site[5]), [0, 0])
                         tokens, padding = _padding(first)
@@ -351,6 +359,10 @@ class Facts:
             if tokens:
                 write(f"c tokens.all {number(*where)} 1 {tokens} -\n")
                 write(f"c tokens.padding {number(*where)} 1 {padding} -\n")
+        for where, looks, new, causal_bytes, shape in self._attention.take():
+            write(f"c attention.lengths {number(*where)} {looks} {new} {shape}\n")
+            if causal_bytes:
+                write(f"c attention.causal {number(*where)} 1 {causal_bytes} {shape}\n")
         if self._repeats is not None:
             self._repeats.look()
             while self._repeats.weights:
@@ -366,6 +378,122 @@ class Facts:
             for where, whole, again in self._repeats.drain():
                 write(f"c layers.all {number(*where)} 1 {whole} -\n")
                 write(f"c layers.repeated {number(*where)} 1 {again} -\n")
+
+
+MOST_LENGTHS, ROWS_OF_MASK, SMALLEST_MASK = 4096, 8, 32
+"""Sizes of attention that a line had, rows of a mask that are looked at, and rows that it has."""
+MASK_ARGUMENT = 4
+"""Arguments by position from which the last one is a mask."""
+
+
+class AttentionCalls:
+    """Sizes and masks that lines give to scaled_dot_product_attention. Only its first argument is
+    told: the others are looked for among the variables of the function that calls it."""
+
+    def __init__(self) -> None:
+        self._sites: dict[tuple[int, int], list[Any]] = {}
+        """By the place of a call: its line; the sizes that it had; looks since it was asked last,
+        and how many saw new sizes; its mask, in bytes where it is a triangle, None where that is
+        not known, 0 where there is none; rows of it that are being copied; the shape of the newest
+        queries; the code, which keeps its number."""
+
+    def see(self, frame: Any, query: Any, offset: int, where: tuple[Any, int]) -> None:
+        """Looks at one call, of the function of a frame."""
+        code, torch = frame.f_code, sys.modules["torch"]
+        site = self._sites.get((id(code), offset))
+        if site is None:
+            if len(self._sites) >= MOST_LINES:
+                return
+            mask_bytes = None if _has_mask(code, offset) else 0
+            site = self._sites[id(code), offset] = [where, set(), 0, 0, mask_bytes, None, "-", code]
+        given = [each for each in frame.f_locals.values() if type(each) is torch.Tensor]
+        alike = [
+            each for each in given if each.ndim == query.ndim and each.shape[-1] == query.shape[-1]
+        ]
+        sizes = tuple(query.shape), max((each.shape[-2] for each in alike), default=0)
+        site[2] += 1
+        site[3] += sizes not in site[1]
+        if len(site[1]) < MOST_LENGTHS:
+            site[1].add(sizes)
+        site[6] = _described(query)
+        if site[4] is None:
+            self._see_mask(site, frame, given, query.shape[-2], torch)
+
+    def _see_mask(
+        self, site: list[Any], frame: Any, given: list[Any], length: int, torch: Any
+    ) -> None:
+        if site[5] is not None:
+            event, rows, step, size = site[5]
+            if event is None or event.query():
+                site[4], site[5] = size if _is_triangle(rows.tolist(), step) else 0, None
+            return
+        own = frame.f_locals.get("self")
+        kept = list(getattr(own, "_buffers", {}).values())
+        masks = [each for each in (*given, *kept) if _may_be_mask(each, length, torch)]
+        if not masks or torch._C._len_torch_dispatch_stack():
+            site[4] = 0
+            return
+        mask = masks[0]
+        if mask.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        step = max(1, length // ROWS_OF_MASK)
+        part = mask.detach()[..., :length:step, :length].reshape(-1, -(-length // step), length)[0]
+        # Memory that is not pinned would have the program wait.
+        rows = torch.empty(part.shape, dtype=part.dtype, device="cpu", pin_memory=mask.is_cuda)
+        rows.copy_(part, non_blocking=True)
+        event = torch.cuda.Event() if mask.is_cuda else None
+        if event is not None:
+            event.record()
+        site[5] = event, rows, step, mask.nbytes
+
+    def take(self) -> list[tuple[tuple[Any, int], int, int, int, str]]:
+        """By line: looks since it was asked last, how many saw new sizes, the bytes of a mask that
+        is a triangle, and the queries' shape."""
+        taken: list[tuple[tuple[Any, int], int, int, int, str]] = []
+        for where, _, looks, new, mask_bytes, _, shape, _ in list(self._sites.values()):
+            if looks:
+                taken.append((where, looks, new, mask_bytes or 0, shape))
+        for site in list(self._sites.values()):
+            site[2:4] = 0, 0
+        return taken
+
+
+def _has_mask(code: Any, offset: int) -> bool:
+    """Whether a call is given attn_mask, by the names of its arguments or their number."""
+    import dis
+
+    names: Any = ()
+    for each in dis.get_instructions(code):
+        if each.opname in ("KW_NAMES", "LOAD_CONST") and each.arg is not None:
+            value = code.co_consts[each.arg]
+            names = value if type(value) is tuple and value else ()
+        if each.offset == offset:
+            return "attn_mask" in names or (each.arg or 0) - len(names) >= MASK_ARGUMENT
+        if each.opname.startswith("CALL"):
+            names = ()
+    return False
+
+
+def _may_be_mask(tensor: Any, length: int, torch: Any) -> bool:
+    """Whether a tensor can be a mask of so many rows that is the same for all texts."""
+    if type(tensor) is not torch.Tensor or not 2 <= tensor.ndim <= 4 or length < SMALLEST_MASK:
+        return False
+    shape = tensor.shape
+    is_one = all(size == 1 for size in shape[:-2])
+    is_kind = tensor.dtype == torch.bool or tensor.is_floating_point()
+    return bool(
+        is_one and is_kind and shape[-1] == shape[-2] >= length and not tensor.requires_grad
+    )
+
+
+def _is_triangle(rows: list[list[Any]], step: int) -> bool:
+    """Whether each row lets what comes up to it, and nothing that follows."""
+    for number, row in enumerate(rows):
+        own = number * step + 1
+        lets = [value is True or (value is not False and value == 0) for value in row]
+        if not all(lets[:own]) or any(lets[own:]):
+            return False
+    return len(rows) > 1
 
 
 WINDOWS = 40

@@ -341,8 +341,8 @@ _NO_CUDNN = "torch.backends.cuda.enable_cudnn_sdp(False)"
 # cuDNN plans its attention anew for each new length.
 PLANS = f"{_NO_CUDNN} if attention's length changes: cuDNN plans each new one; else "
 IN_ATTENTION = (
-    f"{_NO_CUDNN}: cuDNN's attention makes a plan for each new length; a KV cache (use_cache=True) "
-    "if each step goes through a text again"
+    f"{_NO_CUDNN}, or pad to a few lengths: cuDNN's attention makes a plan for each new one; in a "
+    "decoder a KV cache (use_cache=True) of a fixed size"
 )
 """Tens of milliseconds for each new length (48 ms a token on an H100, torch 2.11, a cache that
 grows)."""

@@ -12,9 +12,19 @@ from msgspec.structs import replace
 
 from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name, xla_range
-from gputui.report.explain.advice import REDUCE_FIRST, SAVE, caches_nothing, copies_back, embeddings
+from gputui.report.explain.advice import (
+    FEW_SIZES,
+    IN_ATTENTION,
+    REDUCE_FIRST,
+    SAVE,
+    TUNES,
+    caches_nothing,
+    copies_back,
+    embeddings,
+    is_of_plans,
+)
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.finding import Finding
+from gputui.report.explain.finding import Finding, Gain
 from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
 from gputui.report.explain.leaves import waits_among_launches
@@ -380,6 +390,58 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     )
     rest = [finding for finding in findings if finding not in together]
     return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
+
+
+CUDNN_PLANS = "cudnn_plans"
+
+NEW_LENGTHS = 0.3
+"""Part of the looks at attention that find sizes which it had not had, from which cuDNN has to plan
+them: each of them in programs of ragged batches or growing texts."""
+
+OTHER_KERNELS = 2.0
+"""Of cuDNN's attention, what PyTorch's other kernels may take: without the plans `score_pairs`, the
+one program that was timed, is 1.6 times as fast, where 2.0 would be all that it plans."""
+
+
+def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Finding:
+    """Of the CPU's own code what it is, where cuDNN plans attention or convolutions for sizes that
+    it had not had; the finding itself elsewhere."""
+    if finding.cause != LEAVES[Leaf.HOST].key:
+        return finding
+    of_attention = is_of_plans(finding.advice)
+    lines = analysis.lines(Leaf.HOST)[:1]
+    looked = called_lines(analysis.run, ("attention.lengths",)) if of_attention else []
+    sizes = next((line for line in looked if lines and line.where == lines[0].where), None)
+    if of_attention and sizes is not None:
+        is_planned = sizes.tensor_bytes >= NEW_LENGTHS * sizes.calls
+    else:
+        is_planned = finding.advice == IN_ATTENTION or finding.advice.startswith((TUNES, FEW_SIZES))
+    if not is_planned:
+        return finding
+    what = "attention" if of_attention else "convolutions"
+    # Other kernels than cuDNN's take longer.
+    spared = OTHER_KERNELS * tree.share(tree.leaves.get(Leaf.ATTENTION, 0)) if of_attention else 0.0
+    return replace(
+        finding,
+        cause=CUDNN_PLANS,
+        word=f"cuDNN PLANS {what.upper()}",
+        sentence=finding.sentence.replace(
+            "the CPU runs the program's own code",
+            f"cuDNN plans {what} for sizes that it had not had",
+        ),
+        gains=tuple(
+            Gain(max(1.0, 1.0 / (1.0 / gain.low + spared)), gain.high, gain.cure)
+            for gain in finding.gains
+        ),
+        evidence=(
+            *finding.evidence,
+            *(
+                (f"Of {sizes.calls:,} looks at attention {sizes.tensor_bytes:,} found new sizes",)
+                if sizes is not None
+                else ()
+            ),
+        ),
+    )
 
 
 def evidence_once(findings: list[Finding]) -> list[Finding]:

@@ -234,6 +234,7 @@ WIDENED = {
     "busy.shared": 0.63,
     "compiler_gave_up": 0.56,
     "copies": 2.43,
+    "cudnn_plans": 0.74,
     "few_blocks": 0.57,
     "garbage_collection": 1.68,
     "idle.alloc": 0.57,

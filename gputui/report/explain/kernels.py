@@ -681,7 +681,46 @@ def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
+MASKED = (0.5, 0.75)
+"""Part of the time of attention that goes at least and at most without a causal mask in memory: the
+half that it bars, and what reading it costs the rest. 0.68 in `longdoc_gpt`, the one program."""
+
+IS_CAUSAL = "scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"
+
+
+def causal_mask(analysis: Analysis) -> Iterator[Finding]:
+    """Attention that is given its causal mask as a tensor, so that it computes what that bars."""
+    tree = analysis.tree
+    lines = called_lines(analysis.run, ("attention.causal",))
+    attention = tree.share(tree.leaves.get(Leaf.ATTENTION, 0)) if tree is not None else 0.0
+    least, most = (part * attention for part in MASKED)
+    if tree is None or not lines or least < SPEAKS:
+        return
+    mask = size(lines[0].tensor_bytes / max(1, lines[0].calls))
+    yield Finding(
+        cause="causal_mask",
+        view="kernels",
+        word="causal mask as a tensor",
+        sentence=(
+            f"Attention is given its causal mask as a tensor of {mask}, and computes the half that "
+            f"it bars, too: {of_scope(tree, attention)}."
+        ),
+        advice=IS_CAUSAL,
+        value=100 * least,
+        threshold=100 * SPEAKS,
+        source="arguments of scaled_dot_product_attention, now and then",
+        share_percent=100 * attention,
+        step_ns=tree.a_step(attention * tree.wall_ns),
+        recoverable=(least + most) / 2,
+        gains=gain_of(least, most),
+        evidence=tuple(f"It is called at {line.where}" for line in lines[:2]),
+        place=lines[0].where,
+        leads=True,
+    )
+
+
 RULES = (
+    RunRule(12, causal_mask),
     RunRule(12, outside_autocast),
     RunRule(12, named),
     RunRule(12, given_to_each_call),

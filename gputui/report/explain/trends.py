@@ -15,7 +15,7 @@ from gputui.model.leaves import CAUSES, LEAVES, Leaf, idle_sum
 from gputui.model.units import duration
 from gputui.report.explain.advice import is_of_plans
 from gputui.report.explain.analysis import Analysis, RunRule
-from gputui.report.explain.evidence import place_of, where
+from gputui.report.explain.evidence import CUDNN_PLANS, place_of, where
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.gains import OF_COMPILING, as_launched, with_one_more
 from gputui.report.explain.time_tree import TimeTree
@@ -109,7 +109,7 @@ def steps_grow(analysis: Analysis) -> Iterator[Finding]:
         gains=gain_of(grown),
         leads=True,
         # Memory then holds what each step goes through again.
-        explains=("memory_grows",),
+        explains=("memory_grows", CUDNN_PLANS),
     )
 
 
@@ -146,11 +146,8 @@ def _of_text(analysis: Analysis, tree: TimeTree, text: MarkedSteps) -> Finding:
     tokens = (text.items or 0) / max(1, text.marks)
     spared = max(0.0, 1.0 - FEW_TOKENS / tokens) if tokens else 0.0
     outcome = verdict(analysis)
-    host = LEAVES[Leaf.HOST].key
     findings = outcome.findings if outcome is not None else ()
-    planned = next(
-        (each for each in findings if each.cause == host and is_of_plans(each.advice)), None
-    )
+    planned = next((each for each in findings if is_of_plans(each.advice)), None)
     plans = planned.recoverable if planned is not None else 0.0
     # A cache that grows has attention planned for each length, too.
     gains = as_launched(analysis, gain_of(0.8 * spared * busy, 0.97 * busy + plans), always=True)
@@ -171,7 +168,7 @@ def _of_text(analysis: Analysis, tree: TimeTree, text: MarkedSteps) -> Finding:
         recoverable=max(0.5 * busy, plans),
         gains=gains,
         leads=True,
-        explains=("memory_grows", *((host,) if planned is not None else ())),
+        explains=("memory_grows", *((planned.cause,) if planned is not None else ())),
     )
 
 
@@ -181,8 +178,7 @@ def _plans_of_growth(analysis: Analysis, tree: TimeTree) -> Finding | None:
     outcome = verdict(analysis)
     if outcome is None or work_trend(tree) is None:
         return None
-    host = (finding for finding in outcome.findings if finding.cause == LEAVES[Leaf.HOST].key)
-    return next((finding for finding in host if is_of_plans(finding.advice)), None)
+    return next((finding for finding in outcome.findings if is_of_plans(finding.advice)), None)
 
 
 def step_trend(tree: TimeTree) -> Trend | None:

@@ -23,6 +23,7 @@ from gputui.report.explain.evidence import (
     evidence,
     evidence_once,
     place_of,
+    planned_by_cudnn,
     where,
 )
 from gputui.report.explain.finding import Finding, calibrated, capital, gain_of
@@ -189,7 +190,7 @@ def _findings(analysis: Analysis, tree: TimeTree) -> list[Finding]:
     findings = evidence_once(each_cause_once(analysis, tree, findings)[:MOST])
     if late is not None:
         findings = [_late_finding(tree, late), *findings][:MOST]
-    return [calibrated(finding) for finding in findings]
+    return [calibrated(planned_by_cudnn(analysis, tree, finding)) for finding in findings]
 
 
 def _waits_first(findings: list[Finding]) -> list[Finding]:

@@ -282,7 +282,7 @@ LINES: TableSpec[LineRow] = TableSpec(
 # Calls that copy, wait for a GPU or give its memory back.
 
 
-FACTS = ("attention.", "gradients.", "layers.", "optimizer.", "tokens.")
+FACTS = ("attention.", "beginning.", "gradients.", "layers.", "optimizer.", "tokens.")
 
 
 class _Every:
