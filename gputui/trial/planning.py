@@ -21,7 +21,6 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
-from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
@@ -140,7 +139,7 @@ def diagnose(
     session = Session()
     arguments = ("gputui", "try", "--", *command)
     live = Live(lambda: None, JournalWriter(path), LiveOptions(arguments=arguments))
-    compiling = _Compiling()
+    compiling = Compiling()
     live.start()
     try:
         live.start_run(RunRequest.of_command(in_folder(command, folder)))
@@ -160,29 +159,34 @@ def diagnose(
 
 
 COMPILES = LEAVES[Leaf.COMPILE].key
-COMPILED_NS = 1e9
-STILL = 0.05
-"""Part of the time from which a program still compiles."""
+COMPILED_NS, GROWS = 1e9, 0.05
+"""What a program compiles at least that compiles at its start, and the part of the time from one
+look to the next from which it still does."""
+QUIET_S, QUIETER = 8.0, 2.0
+"""It is over after so long, and so many times as long as it had paused before: programs compile
+anew at each epoch."""
 
 
-class _Compiling:
+class Compiling:
     """Whether a program still compiles, from look to look."""
 
     def __init__(self) -> None:
-        self._looks: list[tuple[float, int]] = []
+        self._compiled_ns, self._last_s, self._grew_s, self._longest_s = 0, 0.0, 0.0, 0.0
 
-    def look(self, tree: TimeTree, seconds: float) -> None:
-        paused = tree.paused.get(Leaf.COMPILE, 0)
-        self._looks.append((seconds, tree.leaves.get(Leaf.COMPILE, 0) + paused))
+    def look(self, compiled_ns: int, seconds: float) -> None:
+        """Take what was compiled until so many seconds after the start."""
+        if compiled_ns - self._compiled_ns > GROWS * (seconds - self._last_s) * 1e9:
+            if self._compiled_ns > COMPILED_NS:
+                self._longest_s = max(self._longest_s, seconds - self._grew_s)
+            self._grew_s = seconds
+        self._compiled_ns, self._last_s = max(compiled_ns, self._compiled_ns), seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether it has compiled, and nothing more for STEADY_S."""
-        last_s, last_ns = self._looks[-1] if self._looks else (0.0, 0)
-        if last_ns < COMPILED_NS:
-            return False
-        before = [ns for seconds, ns in self._looks if seconds <= last_s - STEADY_S]
-        return bool(before) and last_ns - before[-1] < STILL * STEADY_S * 1e9
+        """Whether it has compiled, and does no more."""
+        quiet_s = self._last_s - self._grew_s
+        is_quiet = quiet_s >= max(QUIET_S, QUIETER * self._longest_s)
+        return self._compiled_ns > COMPILED_NS and is_quiet
 
 
 def _watch(
@@ -190,7 +194,7 @@ def _watch(
     session: Session,
     limit_s: float,
     tell: Callable[[str], None],
-    compiling: _Compiling,
+    compiling: Compiling,
 ) -> None:
     began_s = time.monotonic()
     causes: list[str] = []
@@ -218,7 +222,8 @@ def _watch(
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is None or answer is None:
             continue
-        compiling.look(tree, seconds)
+        paused_ns = tree.paused.get(Leaf.COMPILE, 0)
+        compiling.look(tree.leaves.get(Leaf.COMPILE, 0) + paused_ns, seconds)
         if not tree.has_steps and not (seconds > UNMARKED_S and compiling.is_over):
             continue
         if is_loading:

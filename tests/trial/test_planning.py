@@ -26,7 +26,7 @@ from gputui.trial.outcome import (
     keep_forecasts,
     write_beside,
 )
-from gputui.trial.planning import PlanError, named, plan
+from gputui.trial.planning import Compiling, PlanError, named, plan
 from gputui.trial.runs import BlockReader
 from tests.schemas_for_tests import check
 
@@ -71,6 +71,26 @@ def test_the_function_at_a_findings_line_is_skipped() -> None:
     for place in ("", "train.py:3 <module>", "../x.py;rm:1 f", "train.py:9 main"):
         others = plan([finding("idle.host", place=place)])
         assert not any(each.name.startswith("skip") for each in others), place
+
+
+@pytest.mark.parametrize(
+    ("is_compiling", "over_s"),
+    [
+        (lambda s: s < 15, 22),
+        (lambda s: s in (3, 4, 9, 10), 20),
+        (lambda s: s < 12 or s % 8 < 2, None),
+        (lambda _: False, None),
+    ],
+)
+def test_what_is_compiled_at_the_start_alone_is_over(is_compiling, over_s) -> None:
+    """Not where each epoch, of eight seconds, compiles anew, or nothing did."""
+    compiling, compiled_s = Compiling(), 0
+    looks = []
+    for second in range(1, 60):
+        compiled_s += is_compiling(second)
+        compiling.look(compiled_s * 1_000_000_000, float(second))
+        looks.append(compiling.is_over)
+    assert ([*looks, True].index(True) + 1 if True in looks else None) == over_s
 
 
 def test_with_everything_all_that_leave_results_as_they_are() -> None:
