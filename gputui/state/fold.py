@@ -102,9 +102,11 @@ def range_defined(session: Session, run: Run, event: RangeDefined) -> None:
         parent is not None
         and (parent.depth + 1 >= MAX_LEVELS or len(parent.path) + 1 + len(event.name) > MAX_PATH)
     )
-    if event.range in session.known_ranges or (event.parent and parent is None) or too_many:
+    # 0 is no range: one with that number would be around itself.
+    is_new = event.range != 0 and event.range not in session.known_ranges
+    if not is_new or (event.parent and parent is None) or too_many:
         session.unknown_references += 1
-        process.left_out_nodes += event.range not in session.known_ranges
+        process.left_out_nodes += is_new
         return
     process.nodes += 1
     node = Range(event, path=event.name)

@@ -141,6 +141,15 @@ def test_deltas_add_up() -> None:
     assert [getattr(node, name) for name in sums] == [4, 6, 12, 2, 4, 2]
 
 
+def test_no_range_has_the_number_that_stands_for_none() -> None:
+    """It would be around itself: what goes up its ranges would never end."""
+    none = defined(0, "none")
+    session = folded(header(), run_started(), attached(), none)
+    assert session.run is not None
+    assert session.run.ranges == {}
+    assert session.unknown_references == session.run.processes[1].left_out_nodes + 1 == 1
+
+
 def test_what_names_a_range_that_is_not_known_is_counted_outside_every_range() -> None:
     kernel = KernelDelta(process=1, range=7, kernel=1, device=0, time=times(5))
     call = ApiDelta(process=1, range=8, name="cudaLaunchKernel", time=times(5))
