@@ -321,7 +321,7 @@ def _time(run: Run, tree: TimeTree) -> Group:
         figures[0] += f", {units.duration(tree.step_ns.percentile(99))} p99"
         figures.append(f"{tree.program_steps:,} steady steps")
         if of_loop := loop_mean(tree):
-            figures.insert(0, of_loop)
+            figures = [of_loop, f"{figures[1]}: {figures[0]}"]
         lines.append(Line("step", "; ".join(figures)))
         if meaning := beside_benchmark(run, tree):  # which stands above
             lines.append(Line("", meaning))

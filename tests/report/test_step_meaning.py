@@ -110,6 +110,23 @@ def test_a_loop_that_the_program_marks_comes_before_what_repeated_in_set_up() ->
     assert tree.program_steps == 3
 
 
+def test_a_last_step_that_goes_on_to_the_end_is_as_many_turns_as_it_holds() -> None:
+    """As of JAX, whose last launches came after their marks: 12 turns in what the last began."""
+    each = loop_of(0, 48, 48 * MS, MS, "jax")
+    ending = CaptureDelta(
+        time_ns=1,
+        process=1,
+        leaf_times=(LeafTime(1, 0, Scope.PAUSE, 0, Leaf.MATMUL, 12 * 48 * MS),),
+        loops=(
+            LoopDelta(1, 0, Scope.PAUSE, 0, 1, 12 * 4, 48 * 48 * MS, 60 * 48 * MS,
+                      times(12 * 48 * MS), source="jax"),
+        ),
+    )  # fmt: skip
+    tree = time_tree(a_run(each, ending)[1])
+    assert tree is not None
+    assert (tree.turns, tree.turn_mean_ns) == (60, 48 * MS)
+
+
 def test_steps_are_those_that_the_program_marks_where_others_were_recognized() -> None:
     """As of tqdm: 18 turns of 13 ms, each of 25 iterations; the shares are of the time around."""
     # The moments of set-up are those up to which it was accounted: it was before the marks.

@@ -506,6 +506,13 @@ def _turns(
         loops = {scope: loops[scope] for scope in (Scope.STEADY, Scope.PAUSE) if scope in loops}
     turns = sum(sums.steps for sums in loops.values())
     turns_ns = sum(sum(times.get((main, scope), {}).values()) for scope in loops)
+    steady, pause = loops[Scope.STEADY], loops.get(Scope.PAUSE)
+    each = steady.operations / max(1, steady.steps)
+    if pause is not None and pause.steps == 1 and pause.last_ns > steady.last_ns:
+        # What the last mark that was seen begins goes on to the end, however many turns that are.
+        several = pause.operations / each if each else 0.0
+        if several > SLOW:
+            turns += round(several) - 1
     lengths = {scope: sums.step_ns for scope, sums in loops.items() if sums.step_ns is not None}
     if (early := lengths.pop(Scope.WARMUP, None)) is not None:
         longest_ns = max((its.maximum or 0 for its in lengths.values()), default=0)
