@@ -39,7 +39,7 @@ from gputui.render.prometheus import (
     Family,
     series_name,
 )
-from gputui.render.traces import event_columns
+from gputui.render.traces import EVENT_TABLES
 from gputui.report.schema import AnyColumn, TableSpec
 from gputui.report.tables import machine_tables, run_tables
 from gputui.trial.outcome import Outcome
@@ -99,7 +99,7 @@ def tables_page() -> str:
         "## Of a recording without a run\n",
         *map(_section, machines),
         "## Of single events\n\nThey need a trace (`--trace`), or a report of nsys.\n",
-        *(_columns(name, title, columns) for name, title, columns in event_columns()),
+        *(_columns(name, kind.title, kind.columns) for name, kind in EVENT_TABLES.items()),
     ]
     return "\n".join(sections)
 
@@ -426,10 +426,8 @@ time except for small steps between sources.
   still in force, so that each can be read by itself and covers its own time. Given the first file,
   readers take them all as one session.
 - **Trace.** NAME.gputui-trace beside it, if there is one, holds every range, mark, call and GPU
-  operation as records of 64 bytes; when it is full the oldest are overwritten. An index says from
-  when to when each block of records goes: `TraceReader.operations` gives those of a window of time
-  as columns, with the calls that launched them, and `operations_of_step` those of a kept step
-  (`step_lanes`), reading only the blocks concerned. `gputui/store/trace.py` describes the file.
+  operation as records of 64 bytes; when it is full the oldest are overwritten.
+  `gputui/store/trace.py` describes the file.
   Without a trace the operations of some steps are recorded (`step_operations`), packed:
   `gputui/store/trace.py` describes that too.
 

@@ -23,7 +23,6 @@ from gputui.model.events import (
     MachineSample,
     RunEnded,
     Scope,
-    StepLanes,
 )
 from gputui.model.units import moment
 from gputui.playback.job_members import members_of
@@ -37,7 +36,7 @@ from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
 if TYPE_CHECKING:
     from gputui.imports.kineto import KinetoTrace
     from gputui.imports.nsys.report import NsysReport
-    from gputui.store.trace import TracedOperations, TraceReader, TraceWriter
+    from gputui.store.trace import TraceReader, TraceWriter
 
 # How such a file begins (sqlite.org/fileformat.html).
 _SQLITE = b"SQLite format 3\x00"
@@ -288,21 +287,6 @@ def read_stretch(path: str, number: int, loops: Loops, first: int, last: int) ->
         raise JournalError(f"{path} does not hold these steps")
     with closing(_opened(path)) as recording:
         return _folded(recording, number, span)
-
-
-def operations_of_step(
-    trace: TraceReader, session: Session, run: Run, step: StepLanes
-) -> TracedOperations:
-    """The GPU operations of a kept step, one of `run.step_lanes`, from the trace beside the
-    recording, as `TraceReader.operations` describes them. They are those that ran at some time
-    during the step, so the first and the last may belong to its neighbours too."""
-    numbers = range(max(len(session.gpus), step.device + 1))
-    device = next(
-        (number for number in numbers if gpu_of(session, run, step.process, number) == step.device),
-        step.device,
-    )
-    end_ns = step.start_ns + step.duration_ns
-    return trace.operations(step.process, device, step.start_ns, end_ns)
 
 
 def _opened(path: str) -> RecordingReader:

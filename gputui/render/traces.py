@@ -407,11 +407,6 @@ EVENT_TABLES = {
 """By nsys's names."""
 
 
-def event_columns() -> list[tuple[str, str, tuple[AnyColumn, ...]]]:
-    """Name, title and columns of every table of events."""
-    return [(name, kind.title, kind.columns) for name, kind in EVENT_TABLES.items()]
-
-
 # The raw records of a job's members in one trace, with the numbers of the merged session.
 
 

@@ -352,15 +352,9 @@ _BESIDE = {
 _RULED_OUT = (Leaf.INPUT, Leaf.RANK, Leaf.COMMUNICATION, Leaf.COMPILE, Leaf.ALLOCATION)
 
 
-def step_meaning(run: Run, tree: TimeTree) -> str:
-    """A sentence for steps that may not be what the program calls a step; otherwise empty."""
-    if not tree.has_steps:
-        return ""
-    return " ".join(filter(None, (of_benchmark(run, tree), beside_benchmark(run, tree))))
-
-
 def beside_benchmark(run: Run, tree: TimeTree) -> str:
-    """The same sentence without that of `of_benchmark`, for where that stands elsewhere."""
+    """A sentence for steps that may not be what the program calls a step, and one that names ranks
+    whose steps are left out; empty where neither is so. A benchmark's rows: `of_benchmark`."""
     return " ".join(filter(None, (_named_step(run, tree), _ranks_apart(tree))))
 
 

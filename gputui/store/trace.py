@@ -1,13 +1,10 @@
 """The raw trace beside a recording, `NAME.gputui-trace`: every range, call and GPU operation.
 
-A head page, names of calls, an index by time, then records of 64 bytes. Records form a ring: when
-the file is full the oldest are overwritten. `reserved` is raised before records are written and
-`written` after, so that a reader of a file whose writer was killed knows which records may be torn:
-valid are those from `reserved - capacity` to `written`.
-
-Records come in the order in which they were attributed, which is that of time only roughly. The
-index has an entry for each block of records: from when to when its ranges, its calls and its
-operations went on. Who wants a window of time reads the blocks that touch it, and no others.
+A head page, names of calls, then records of 64 bytes. Records form a ring: when the file is full
+the oldest are overwritten. `reserved` is raised before records are written and `written` after, so
+that a reader of a file whose writer was killed knows which records may be torn: valid are those
+from `reserved - capacity` to `written`. Records come in the order in which they were attributed,
+which is that of time only roughly.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,19 +40,8 @@ NAMES_AT = 4096
 NAMES_BYTES = 256 << 10
 """Room for the names of CUDA calls, one per line, numbered from 1."""
 
-INDEX_AT = NAMES_AT + NAMES_BYTES
-MOST_BLOCKS = 4096
-"""Entries of the index. A full trace of 4 GiB has blocks of 1 MiB, of 64 MiB such of 64 KiB, and a
-screen's window is read in about as many milliseconds as it touches of the larger ones."""
-
-LEAST_BLOCK = 1024
-"""Records of a block where the trace is small: 64 KiB."""
-
-ENTRY_BYTES = 48
-"""An entry: six <i8, the earliest start and the latest end, ns, of a block's ranges, of its calls
-and of its operations. Where it has none, the latest precedes the earliest."""
-
-RECORDS_AT = INDEX_AT + MOST_BLOCKS * ENTRY_BYTES
+RECORDS_AT = NAMES_AT + NAMES_BYTES + (192 << 10)
+"""Between names and records lies room where earlier versions had an index."""
 
 HEAD = np.dtype(
     [("magic", "S8"), ("version", "<u4"), ("record_bytes", "<u4"), ("capacity", "<u8"),
@@ -101,66 +87,6 @@ TRACE = np.dtype(
 
 assert TRACE.itemsize == RECORD_BYTES
 
-# The kinds of records whose times each part of an index entry covers, in its order.
-_KINDS_OF = {
-    "ranges": (TraceKind.RANGE, TraceKind.PROJECTION, TraceKind.MARK),
-    "calls": (TraceKind.CALL,),
-    "operations": (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH),
-}
-
-_NOTHING = np.array([(2**63 - 1, -(2**63)) for _ in _KINDS_OF], "<i8")
-
-
-def _block_records(capacity: int) -> int:
-    return max(LEAST_BLOCK, -(-capacity // MOST_BLOCKS))
-
-
-def _entry(records: Slots) -> Int64s:
-    """The index entry of some records, in shape (3, 2)."""
-    entry = _NOTHING.copy()
-    for place, kinds in enumerate(_KINDS_OF.values()):
-        of_part = records[np.isin(records["kind"], kinds)]
-        if len(of_part):
-            entry[place] = of_part["start"].min(), of_part["end"].max()
-    return entry
-
-
-def _joined(first: Int64s, second: Int64s) -> Int64s:
-    """The entry of the records of two entries."""
-    earliest = np.minimum(first[:, 0], second[:, 0])
-    return np.stack((earliest, np.maximum(first[:, 1], second[:, 1])), axis=1)
-
-
-class TracedOperations(NamedTuple):
-    """GPU operations of a device of one process, a row each, in the order of their starts.
-
-    Times are ns since the epoch. `kinds` are TraceKinds; `kernels` and `ranges` are the session's
-    numbers of a kernel (0 of what is none) and of the range, or phase, that launched it. `calls`
-    numbers the launching call's name in `TraceReader.call_names`; of a CUDA graph's operations it
-    is the graph's launch. Where the call is not in the trace, -1 stands in all of the call's
-    columns.
-    """
-
-    starts_ns: Int64s
-    ends_ns: Int64s
-    streams: Int64s
-    kinds: Int64s
-    kernels: Int64s
-    ranges: Int64s
-    size_bytes: Int64s
-    """Bytes of copies and memsets; for a kernel the number of its launch shape."""
-    calls: Int64s
-    call_starts_ns: Int64s
-    call_ends_ns: Int64s
-    call_threads: Int64s
-
-
-# Blocks searched back for the calls of operations. A launch precedes its kernel by what the queue
-# holds (1,024 launches at most on an H100), so that nearly all calls are in the operation's block
-# or the one before; those that are not in the trace must not cost a reading of all of it.
-_CALL_BLOCKS = 64
-
-
 # 4 MiB at a time, which is all that a reader of a trace of 4 GiB holds.
 PORTION = 1 << 16
 
@@ -176,7 +102,7 @@ class TraceReader:
         self.path = path
         try:
             with open_regular(path) as file:
-                start = file.read(RECORDS_AT)
+                start = file.read(NAMES_AT + NAMES_BYTES)
                 size = file.seek(0, 2)
         except OSError as error:
             raise JournalError(f"cannot read {path}: {reason(error)}") from None
@@ -203,10 +129,6 @@ class TraceReader:
             for number, line in enumerate(names.split(b"\n")[:-1], 1)
         }
         self.call_names[0] = "(other calls)"
-        self._block = _block_records(self._capacity)
-        index = start[INDEX_AT:RECORDS_AT]
-        blocks = min(MOST_BLOCKS, -(-self._capacity // self._block), len(index) // ENTRY_BYTES)
-        self._index = np.frombuffer(index[: blocks * ENTRY_BYTES], "<i8").reshape(blocks, 3, 2)
 
     def __len__(self) -> int:
         return max(0, self._last - self._first)
@@ -241,77 +163,6 @@ class TraceReader:
             data = b""
         return np.frombuffer(data[: len(data) // RECORD_BYTES * RECORD_BYTES], TRACE)
 
-    def records(self, part: str, first_ns: int, last_ns: int) -> Iterator[Slots]:
-        """The records of a `part` ("ranges", "calls" or "operations") that went on at some moment
-        from `first_ns` to `last_ns`: arrays of TRACE, the newest block first. Reads only blocks
-        that hold such."""
-        spans = self._index[:, list(_KINDS_OF).index(part)]
-        touching = np.flatnonzero((spans[:, 0] <= last_ns) & (spans[:, 1] >= first_ns))
-        newest = (max(0, self._last - 1) % self._capacity) // self._block
-        for block in sorted(touching.tolist(), key=lambda block: (newest - block) % len(spans)):
-            records = self._records_of(block)
-            yield records[
-                np.isin(records["kind"], _KINDS_OF[part])
-                & (records["start"] <= last_ns)
-                & (records["end"] >= first_ns)
-            ]
-
-    def operations(
-        self, process: int, device: int, first_ns: int, last_ns: int
-    ) -> TracedOperations:
-        """The operations of a `device`, numbered as the process does, that went on at some moment
-        from `first_ns` to `last_ns`."""
-        none = np.empty(0, TRACE)
-        chosen = np.concatenate([none, *(
-            block[(block["process"] == process) & (block["device"] == device)]
-            for block in self.records("operations", first_ns, last_ns)
-        )])  # fmt: skip
-        chosen = chosen[np.argsort(chosen["start"], kind="stable")]
-        calls = self._calls_of(process, chosen)
-        is_kernel = np.isin(chosen["kind"], (TraceKind.KERNEL, TraceKind.GRAPH))
-        columns = [
-            *(chosen[field] for field in ("start", "end", "stream", "kind")),
-            np.where(is_kernel, chosen["name"], 0),
-            *(chosen[field] for field in ("range", "bytes")),
-            *calls,
-        ]
-        return TracedOperations._make(column.astype(np.int64) for column in columns)
-
-    def _calls_of(self, process: int, operations: Slots) -> list[Int64s]:
-        """Name, start, end and thread of the call that launched each, -1 where it is not there."""
-        fields = ("name", "start", "end", "thread")
-        columns = [np.full(len(operations), -1, np.int64) for _ in fields]
-        if not len(operations):
-            return columns
-        wanted = np.unique(operations["correlation"])
-        blocks = self.records("calls", 0, int(operations["end"].max()))
-        for _, block in zip(range(_CALL_BLOCKS), blocks, strict=False):
-            calls = block[(block["process"] == process) & np.isin(block["correlation"], wanted)]
-            if not len(calls):
-                continue
-            calls = calls[np.argsort(calls["correlation"], kind="stable")]
-            rows = np.searchsorted(calls["correlation"], operations["correlation"])
-            rows = np.minimum(rows, len(calls) - 1)
-            is_its = (calls["correlation"][rows] == operations["correlation"]) & (columns[1] < 0)
-            for field, column in zip(fields, columns, strict=True):
-                column[is_its] = calls[field][rows[is_its]]
-            wanted = np.setdiff1d(wanted, calls["correlation"])
-            if not len(wanted):
-                break
-        return columns
-
-    def _records_of(self, block: int) -> Slots:
-        """The valid records of a block of the ring."""
-        first = block * self._block
-        count = min(self._block, min(self._capacity, self._there) - first)
-        if count <= 0:
-            return np.empty(0, TRACE)
-        ring = self._read(first, count)
-        # The newest row that may lie in each slot; it is valid if it is not older than the first.
-        slots = np.arange(first, first + len(ring))
-        rows = self._last - 1 - (self._last - 1 - slots) % self._capacity
-        return np.array(ring[rows >= self._first])
-
 
 LEAST_LIMIT = 1 << 20
 """A smaller trace could hardly hold a step; a tiny one has no room for a record."""
@@ -340,9 +191,6 @@ class TraceWriter:
         self._written = 0
         # The head counts too: a file of 1 MiB was once larger than its limit by its head.
         self._capacity = (limit_bytes - RECORDS_AT) // RECORD_BYTES
-        self._block = _block_records(self._capacity)
-        self._index = np.tile(_NOTHING, (-(-self._capacity // self._block), 1, 1))
-        self._current = _NOTHING.copy()
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             self._file: int | None = os.open(path, flags, 0o600)
@@ -404,26 +252,8 @@ class TraceWriter:
         self._pwrite(records[:first].tobytes(), RECORDS_AT + row * RECORD_BYTES)
         if first < len(records):
             self._pwrite(records[first:].tobytes(), RECORDS_AT)
-        self._add_to_index(records)
         self._written = self._reserved
         self._head()
-
-    def _add_to_index(self, records: Slots) -> None:
-        """Updates the index for the blocks into which `records` were written. While a block is
-        being overwritten, its entry also covers the old records that are still there."""
-        slot = self._written % self._capacity
-        while len(records):
-            block, inside = divmod(slot, self._block)
-            end = min((block + 1) * self._block, self._capacity)
-            portion, records = records[: end - slot], records[end - slot :]
-            before = _NOTHING if inside == 0 else self._current
-            self._current = _joined(before, _entry(portion))
-            slot += len(portion)
-            is_complete = slot == end
-            old = self._index[block]
-            self._index[block] = self._current if is_complete else _joined(old, self._current)
-            self._pwrite(self._index[block].tobytes(), INDEX_AT + block * ENTRY_BYTES)
-            slot %= self._capacity
 
     def _head(self) -> None:
         head = np.array(

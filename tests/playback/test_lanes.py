@@ -62,17 +62,24 @@ def test_time_in_equal_parts_is_what_clipping_each_span_gives(
 def test_every_operation_is_in_a_lane_with_its_call(
     loaded: Loaded, lanes: TracedLanes, tmp_path: Path
 ) -> None:
-    """As the trace's own index gives them."""
+    """As the trace's own records say."""
     writer = TraceWriter(tmp_path / "trace", 64 << 20)
     imported = open_import(TRAINING, writer)
     assert imported is not None
     for _ in imported:
         pass
     [process] = loaded.needed_run().processes
-    known = TraceReader(writer.path).operations(process, 0, 0, 2**62)
+    records = np.concatenate([*TraceReader(writer.path).portions()])
+    records = records[records["process"] == process]
+    call_records = records[records["kind"] == TraceKind.CALL]
+    called_ns = dict(
+        zip(call_records["correlation"].tolist(), call_records["start"].tolist(), strict=True)
+    )
+    on_gpu = (TraceKind.KERNEL, TraceKind.COPY, TraceKind.SET, TraceKind.GRAPH)
+    operations = records[np.isin(records["kind"], on_gpu)]
     streams = [lane for lane in lanes.lanes if lane.kind is LaneKind.STREAM]
-    assert sorted(lane.number for lane in streams) == sorted(set(known.streams.tolist()))
-    assert sum(map(len, streams)) == len(known.starts_ns)
+    assert sorted(lane.number for lane in streams) == sorted({*operations["stream"].tolist()})
+    assert sum(map(len, streams)) == len(operations)
     found = []
     for number, lane in enumerate(lanes.lanes):
         if lane.kind is not LaneKind.STREAM:
@@ -86,7 +93,10 @@ def test_every_operation_is_in_a_lane_with_its_call(
                 assert lanes.launch_of(calls, launch[1]) == (number, row)
             found.append((int(lane.spans.starts[row]) + lanes.begin_ns, call_ns))
     assert sorted(found) == sorted(
-        zip(known.starts_ns.tolist(), known.call_starts_ns.tolist(), strict=True)
+        (start_ns, called_ns.get(correlation, -1))
+        for start_ns, correlation in zip(
+            operations["start"].tolist(), operations["correlation"].tolist(), strict=True
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -79,6 +80,20 @@ def test_over_the_limit_the_oldest_go_first_and_are_counted(tmp_path: Path) -> N
     assert starts_of(path) == list(range(total - capacity, total))
     assert writer.dropped == TraceReader(path).dropped == total - capacity
     assert limit - TRACE.itemsize < path.stat().st_size <= limit
+
+
+def test_a_trace_that_is_cut_while_it_is_read_ends_nothing(tmp_path: Path) -> None:
+    """Mapped into memory, the end of the file ended the program with SIGBUS."""
+    path = tmp_path / "x.gputui-trace"
+    writer = TraceWriter(path, 1 << 20)
+    writer.append(numbered(*range(4096)))
+    writer.close()
+    portions = TraceReader(path).portions()
+    os.truncate(path, RECORDS_AT + 1025 * TRACE.itemsize + 5)
+    assert sum(len(portion) for portion in portions) == 1025
+    portions = TraceReader(path).portions()
+    path.unlink()
+    assert not any(len(rest) for rest in portions)
 
 
 def test_a_limit_that_could_not_be_kept_is_wrong_usage(

@@ -12,7 +12,7 @@ from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, findings
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.scope import step_meaning
+from gputui.report.scope import beside_benchmark
 from gputui.report.summary_document import summary_document
 from gputui.report.tables.ranks import why_unknown
 from gputui.state import Run, Session
@@ -111,7 +111,7 @@ def test_a_rank_whose_steps_are_others_is_in_no_figure_of_a_step_and_it_says_so(
     assert {rank: loop.steps for rank, loop in tree.apart.items()} == {0: 193}
     assert (tree.program_steps, tree.steps) == (226, 226 + 226 + 227)
     assert tree.step_mean_ns == pytest.approx(30.05e6, rel=0.001)
-    assert step_meaning(run, tree).endswith(
+    assert beside_benchmark(run, tree).endswith(
         "Rank 0 takes others, which are in no figure here: 193 of 152 ms."
     )
     assert [row.late_ns for row in analysed(run).ranks] == [None] * 4

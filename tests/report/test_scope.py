@@ -13,10 +13,10 @@ from gputui.report.explain.verdict import verdict
 from gputui.report.scope import (
     RunScope,
     ScopeKind,
+    beside_benchmark,
     cut,
     in_words,
     scopes,
-    step_meaning,
     why_no_stretch,
 )
 from gputui.state import Run, Session
@@ -83,7 +83,7 @@ def test_of_several_ranks_no_stretch_is_told() -> None:
     assert [scope.part for scope in scopes(run)] == [ScopeKind.STEADY, ScopeKind.RUN]
     tree = time_tree(run)
     assert tree is not None
-    assert step_meaning(run, tree) == ""  # it ran two other loops before: no steps of this one
+    assert beside_benchmark(run, tree) == ""  # it ran two other loops before: no steps of this one
 
 
 def test_tables_of_a_phase_are_of_its_kernels_calls_and_copies_alone(

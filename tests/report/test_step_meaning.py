@@ -9,7 +9,7 @@ from gputui.model.leaves import Leaf
 from gputui.playback.opening import load
 from gputui.report.answer import answer
 from gputui.report.explain.time_tree import time_tree
-from gputui.report.scope import RunScope, ScopeKind, scope_words, step_meaning
+from gputui.report.scope import RunScope, ScopeKind, beside_benchmark, scope_words
 from tests.attribute.capture_program import Program, Traced
 from tests.conftest import DATA
 from tests.events_for_tests import times
@@ -22,14 +22,14 @@ def test_found_steps_are_compared_with_the_programs_own() -> None:
     assert run is not None
     tree = time_tree(run)
     assert tree is not None
-    assert step_meaning(run, tree) == ""  # 54 found, 54 ranges named step
+    assert beside_benchmark(run, tree) == ""  # 54 found, 54 ranges named step
     own = [one for one in run.ranges.values() if one.definition.name == "step"]
     for each in own:
         each.cpu.count *= 4
-    assert step_meaning(run, tree) == "A step here holds 4 of what the program calls step."
+    assert beside_benchmark(run, tree) == "A step here holds 4 of what the program calls step."
     for each in own:
         each.cpu.count //= 48
-    assert "similar parts of each step of the program" in step_meaning(run, tree)
+    assert "similar parts of each step of the program" in beside_benchmark(run, tree)
     assert scope_words(tree)[0] == "Mean of 47 steady steps of 150 operations."
     tree.beside_ns.update({Scope.SETUP: 2_000_000_000, Scope.TAIL: 0})
     assert scope_words(tree)[1].startswith("Not in them: set-up 2.00 s")
@@ -63,7 +63,7 @@ def test_a_training_step_of_several_micro_batches_says_so() -> None:
     tree = time_tree(run)
     assert tree is not None
     meaning = "A step here is 3 micro-batches of some 41 operations, by their losses."
-    assert step_meaning(run, tree) == meaning
+    assert beside_benchmark(run, tree) == meaning
 
 
 MS = 1_000_000
@@ -203,5 +203,6 @@ def test_what_a_turn_of_a_loop_holds_several_of_is_said(
     tree = time_tree(run)
     assert tree is not None
     assert (
-        step_meaning(run, tree) == f"A step here is a turn of the program's loop at run.py:7{said}."
+        beside_benchmark(run, tree)
+        == f"A step here is a turn of the program's loop at run.py:7{said}."
     )

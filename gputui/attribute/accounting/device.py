@@ -100,15 +100,6 @@ class Tracks:
             self._tracks[leaf] = kept
         return rows
 
-    def take_all(self) -> npt.NDArray[np.int64]:
-        """Time by leaf, WAITED and FETCHING, of all that is held."""
-        sums = np.zeros(FETCHING + 1, np.int64)
-        for leaf, pieces in self._tracks.items():
-            sums[leaf] = sum(int(amounts.sum()) for _, _, amounts in pieces)
-        self._tracks.clear()
-        self._intervals = 0
-        return sums
-
 
 def _take_of(part: _Track, boundaries: Int64s, sums: Int64s) -> _Track:
     """Add what lies up to each boundary to `sums`, one row each; returns the rest of the piece."""
