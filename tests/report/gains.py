@@ -166,7 +166,7 @@ def family(cause: str) -> str:
         return "time"
     if cause.startswith((LEAVES[Leaf.LAUNCH].key, LEAVES[Leaf.SYNC].key)):
         return "launches"
-    if cause.startswith("idle.") or cause == "cudnn_plans":
+    if cause.startswith("idle.") or cause.startswith("cudnn_plans"):
         return "time"
     return (
         "none"

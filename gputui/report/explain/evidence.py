@@ -424,6 +424,7 @@ def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Fi
     return replace(
         finding,
         cause=CUDNN_PLANS,
+        model="attention" if of_attention else "",
         word=f"cuDNN PLANS {what.upper()}",
         sentence=finding.sentence.replace(
             "the CPU runs the program's own code",
