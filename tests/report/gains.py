@@ -22,6 +22,7 @@ import gputui
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.finding import (
+    DEPENDS_ON,
     GIVEN_WIDTH,
     WIDENED,
     WIDENED_OTHERS,
@@ -242,21 +243,6 @@ def by_sets() -> list[str]:
     ]
 
 
-WIDE = {
-    "busy.attention_unfused": "the width of a head and the mask are in no record",
-    "busy.copy_pageable": "how many copies back are needed at all",
-    "busy.elementwise_chain": "how many kernels a compiler joins",
-    "idle.compile": "how many compilations a longer run would have",
-    "idle.host": "how much of the other idle time only waits behind the code",
-    "idle.input": "how many cores the workers would have",
-    "idle.launch": "what is launched instead: a graph, a call for a loop, larger batches",
-    "idle.sync": "what is computed only to be read",
-    "copies": "what the copies are for",
-    "slow_kernels": "how a better kernel uses the GPU",
-}
-"""What a recording would have to hold for a cause's intervals to be narrower."""
-
-
 def by_causes() -> list[str]:
     """Rows of each cause with two pairs or more: how far off its models were, as the other pairs
     have it, and what is not known of it."""
@@ -268,7 +254,7 @@ def by_causes() -> list[str]:
         inside, _, width = judged([(e, [other for other in every if other != e]) for e in own])
         off = median(abs(error.off) for error in own)
         if count > 1:
-            why = WIDE.get(cause, "") if width > 2 else ""
+            why = DEPENDS_ON.get(cause, "") if width > 2 else ""
             rows.append(f"| `{cause}` | {inside} of {count} | {width:.2f} | {off:.2f} | {why} |")
     return rows
 

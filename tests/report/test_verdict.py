@@ -220,7 +220,7 @@ def test_a_gain_is_an_interval_of_what_one_gets() -> None:
     ends = f"{least.removesuffix(' ms')} to {most}"
     text = f"{gain.low:.1f} to {gain.high:.1f}× faster ({duration(step_ns)} a step → {ends})"
     # All that idles goes: no more of the bar does.
-    condition = "4.0× if all idle time does, more with larger kernels"
+    condition = "4.0× if all idle time goes, more with larger kernels"
     assert found.gain_text == f"CUDA graphs: {text}: {condition}."
     # What a synchronization keeps from the GPU is idle time, and no kernels.
     [found] = verdict_on({Leaf.SYNC: 0.5, Leaf.MATMUL: 0.5}).findings

@@ -166,28 +166,32 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
 
     @property
     def _condition(self) -> str:
-        """What an interval depends on, by the bar of the step's time: what is gained if only the
-        cause's own time goes, and if all idle time does; of a cause that keeps the GPU at work,
-        where more than its own time may go."""
+        """What an interval depends on, and what the bar of the step's time says of it: what is
+        gained if only the cause's own time goes, and if all idle time does, as far as these lie in
+        the interval, and why it may end beyond them."""
         low, high = self.gains[0].low, max(gain.high for gain in self.gains)
         is_idle = self.cause.startswith("idle.")
+        is_open = high >= WIDE * low and not self.gains[0].cure
+        depends = DEPENDS_ON.get(self.cause, "") if is_open else ""
+        bounds: list[str] = []
         own = 1.0 / max(1.0 - MOST_GONE, 1.0 - (self.share_percent or 0.0) / 100)
         beyond = bool(self.alone) and high > self.alone * WORTH_SAYING
-        is_wide = is_idle and high >= WIDE * low
-        if not self.alone or not (beyond or is_wide or self.gain_unknown):
-            return ""
-        bounds: list[str] = []
-        if not self.gain_unknown and (own < self.alone / WORTH_SAYING or not is_idle):
+        least, most = low / WORTH_SAYING, high * WORTH_SAYING
+        is_told = beyond or high >= WIDE * low or self.gain_unknown
+        if not depends and not self.gain_unknown and least <= own < self.alone / WORTH_SAYING:
             bounds.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
-        if is_idle and self.alone <= FAR_BEYOND * high:
-            bounds.append(f"{_times(self.alone)} if all idle time does")
+        if is_idle and least <= self.alone <= most:
+            bounds.append(f"{_times(self.alone)} if all idle time goes")
         if self.gain_unknown:
             bounds.append(self.gain_unknown)
-        elif beyond:
-            bounds.append(
-                "more if copies or kernels go, too" if is_idle else "more with what is around it"
-            )
-        return f": {', '.join(bounds)}" if bounds else ""
+        elif beyond and is_idle:
+            bounds.append("more if copies or kernels go, too")
+        elif beyond and not depends:
+            bounds.append("more with what is around it")
+        text = ", ".join(bounds if self.alone and is_told else [])
+        if not depends:
+            return f": {text}" if text else ""
+        return f": it depends on {depends}{f' ({text})' if text else ''}"
 
 
 def _times(gain: float) -> str:
@@ -200,8 +204,21 @@ WORTH_SAYING = 1.05
 WIDE = 1.15
 """High over low from which an interval is said with what it depends on."""
 
-FAR_BEYOND = 2.0
-"""Times the high end beyond which what all idle time would bring is not said: 219 of 24."""
+DEPENDS_ON = {
+    "attention_fp32": "how much of the model then runs in bf16",
+    "busy.attention_unfused": "the width of a head and the mask",
+    "busy.copy_pageable": "how much of what is copied is needed at all",
+    "busy.elementwise_chain": "how many kernels a compiler joins",
+    "copies": "what the copies are for",
+    "idle.compile": "how often a longer run compiles",
+    "idle.host": "how much of the other idle time only waits behind this code",
+    "idle.input": "how many cores the workers have",
+    "idle.launch": "what is launched instead",
+    "idle.sync": "how much is computed only to be read",
+    "prime_fft": "how fast the padded length is",
+    "slow_kernels": "how well a better kernel uses the GPU",
+}
+"""What a recording would have to hold for a cause's intervals to be narrower."""
 
 VERY_WIDE = 6.0
 """High over low from which the high end says nothing."""

@@ -8,11 +8,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
 from gputui.report.explain import Finding, Verdict
-from gputui.report.explain.finding import Gain
+from gputui.report.explain.finding import Gain, capital
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
@@ -315,6 +316,9 @@ _STEP_ROWS = 8
 _HIGH = 30
 """Rows from which there is room for what was seen of where a cause is."""
 
+_CURE = 24
+"""Cells of a cure's name before its bar at most."""
+
 FINDING = "finding"
 _MOST_ALSO = 2
 """Lines of a further finding; a longer one is cut to a single line, whole at Enter."""
@@ -588,7 +592,9 @@ class OverviewView(View):
         if step_ns := tree.turn_mean_ns if tree.with_pauses else tree.step_mean_ns:
             now = f"{duration(step_ns)} a step{', pauses too' * tree.with_pauses}"
             left = [gain.step_left(step_ns) for gain in gains]
-        start, label = (8, 2 + max(map(len, (now, *left)))) if gains else (1, 0)
+        cures = [cut_middle(gain.cure.partition(" (")[0] or "cured", _CURE) for gain in gains]
+        start = 3 + max(map(len, ("Now", *cures))) if gains else 1
+        label = 2 + max(map(len, (now, *left))) if gains else 0
         drawn, leaves = hundred_bar(tree, room := layout.width - 1 - start - label)
         y = len(layout.rows)
         for first, end, leaf in leaves:
@@ -596,9 +602,8 @@ class OverviewView(View):
             self.places.append(Place(y, first + start, end + start, go))
         head = f" {'Now' * bool(gains)}".ljust(start)
         layout.add([((head, "label"), *drawn, (f"  {now}" * bool(gains), "text"))])
-        for gain, text in zip(gains, left, strict=True):
-            cure = gain.cure if 0 < len(gain.cure) < start - 1 else "Cured"
-            lead_in = f" {cure}".ljust(start)
+        for gain, cure, text in zip(gains, cures, left, strict=True):
+            lead_in = f" {capital(cure)}".ljust(start)
             layout.add([((lead_in, "label"), *cured_bar(gain, room), (f"  {text}", "text"))])
         names: Row = ((" ", "text"), *legend(tree, layout.width - 2, lead))
         x = 0

@@ -67,6 +67,8 @@ def verdict_rows(
     seen, headline = _seen(best, width, most_seen, inside), found.headline
     if best is not None and best.place:
         headline = headline.removesuffix(best.placed).rstrip()  # which stands below
+    if best is not None and best.with_pauses:  # of steps alone the time tree below is not
+        headline = headline.replace("; the steps alone", ".\0").partition("\0")[0]
     badge = "verdict" if found.findings else "verdict-good"
     word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
     lead = len(found.word) + 4
@@ -142,14 +144,16 @@ def how_sure(found: Verdict) -> tuple[str, str]:
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
     is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
     leaf = LEAF_OF_KEY.get(best.cause) if best is not None and is_of_leaf else None
-    own = [(LEAVES[leaf].label, tree.leaf_mean(leaf))] if leaf is not None else []
     loop = found.shares_tree or tree
-    of_step = "of a step's" if own else f"a step{' alone' * loop.with_pauses}"
+    means = [("", tree.step_mean)]
+    if leaf is not None and (own := tree.leaf_mean(leaf)) is not None:
+        means.insert(0, (LEAVES[leaf].label, own))
     halves = [
-        (name, mean.amount, half)
-        for name, mean in (*own, (of_step, tree.step_mean))
-        if mean is not None and (half := half_width(mean)) is not None
+        (name, mean.amount, half) for name, mean in means if (half := half_width(mean)) is not None
     ]
+    its = f"its {duration(best.step_ns)}" if best is not None and is_of_leaf else ""
+    if len(halves) == 2:
+        its = f"{halves[0][0]} {_plus_minus(*halves[0][1:])}"
     is_sure = all(
         half <= part * ns
         for part, (_, ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
@@ -159,8 +163,8 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         is_sure = False
         text = f"only {text}, too few for an interval"
     elif is_sure or not 0 < tree.slow_program_steps <= FEW_SLOW:
-        told = " ".join(f"{name} {_plus_minus(ns, half)}" for name, ns, half in halves)
-        text = f"{told} (95 % interval, {text})"
+        a_step = f"{its} of a step's" if its else f"a step{' alone' * loop.with_pauses}"
+        text = f"{a_step} {_plus_minus(*halves[-1][1:])} (95 % interval, {text})"
     else:
         slow_ns = tree.slow_ns / max(1, tree.slow_steps)
         slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
@@ -168,8 +172,8 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to say how often"
     mean = loop_mean(tree)
     if loop.with_pauses:
-        seen = f"{count(loop.pauses)} pause{'s' * (loop.pauses != 1)} seen between steps"
-        text, mean = f"{seen}, with them {duration(loop.turn_mean_ns)} a step", text
+        seen = f"{count(loop.pauses)} pause{'s' * (loop.pauses != 1)} seen"
+        text, mean = f"{seen}, {duration(loop.turn_mean_ns)} a step with them", text
     return ("Sure" if is_sure else "Unsure"), "; ".join(filter(None, (text, mean)))
 
 
