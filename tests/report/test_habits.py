@@ -30,7 +30,7 @@ from gputui.model.events import (
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
-from gputui.report.explain.advice import OF_OTHER_THREADS
+from gputui.report.explain.advice import OF_OTHER_THREADS, launch_advice
 from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.habits import (
@@ -680,6 +680,24 @@ def test_calls_are_so_many_a_step_only_where_nearly_all_steps_are_of_one_kind(
     filled = replace(filled, loops=(replace(filled.loops[0], operations=operations * before),))
     [first, *_] = concluded(steps, filled, *LINES, seen, waits).findings
     assert first.evidence == (f".item() at train.py:9 train: {said}, 1 float32, 4 B each",)
+
+
+@pytest.mark.parametrize(("before", "tables", "are_many"), [(9, 25, True), (9, 10, False)])
+def test_what_is_counted_is_so_much_a_step_by_the_operations_of_other_loops(
+    before: int, tables: int, are_many: bool
+) -> None:
+    """Nine times as many small steps that fill a memory are two steps' operations of the main
+    loop, which has 25 tables: 2.5 by the number of all steps."""
+    steps = delta({Leaf.LAUNCH: 0.9, Leaf.MATMUL: 0.1})
+    filled = delta({Leaf.MATMUL: 1.0}, loop=1, count=before * STEPS, length=0.01)
+    operations = steps.loops[0].operations // 50
+    filled = replace(filled, loops=(replace(filled.loops[0], operations=operations),))
+    each = {"compute_grad_weight<float>": (tables * STEPS, 10), "DeviceRadixSort": (STEPS, 10)}
+    analysis = analysis_of(steps, filled, *kernels(**each))
+    assert not analysis.steps_of_one_kind
+    assert analysis.all_steps == pytest.approx(STEPS * 51 / 50, abs=1)
+    advice = launch_advice(analysis) or ""
+    assert ("some 25 tables" in advice) is are_many
 
 
 @pytest.mark.parametrize(

@@ -108,27 +108,37 @@ class Analysis(MachineAnalysis):
     @cached_property
     def all_steps(self) -> int:
         """The number of steps of the whole run, on every device, steady or not: those that the
-        program marks, if the recognized steps are something else."""
+        program marks, if the recognized steps are something else. Where other loops are of other
+        work, as many steps of the main one as have all their operations: what is counted for the
+        whole run is so much a step by these."""
         marked = sum(tree.steps for tree in self.device_trees.values() if tree.marked_by)
-        return marked or all_steps(self.run)
+        if marked or self._are_of_one_kind or self.tree is None or not self.tree.operations:
+            return marked or all_steps(self.run)
+        operations = sum(sums.operations for sums in self.run.loops.values() if sums.steps)
+        return max(1, round(operations * self.tree.steps / self.tree.operations))
+
+    @property
+    def steps_of_one_kind(self) -> int:
+        """All steps, if nearly all have about as many operations as the main loop's; else 0.
+        What is counted for the whole run is exactly so much a step only then: a learner that fills
+        its memory in a loop of its own first was said to read 273 values in each step, which reads
+        1,024."""
+        return self.all_steps if self._are_of_one_kind else 0
 
     @cached_property
-    def steps_of_one_kind(self) -> int:
-        """All steps, if nearly all have about as many operations as the longest loop's; else 0.
-        What is counted for the whole run is so much a step only then: a learner that fills its
-        memory in a loop of its own first was said to read 273 values in each step, which reads
-        1,024."""
+    def _are_of_one_kind(self) -> bool:
         loops: dict[tuple[int, int, int], list[int]] = defaultdict(lambda: [0, 0])
         for sums in self.run.loops.values():
             counts = loops[sums.process, sums.device, sums.loop]
             counts[0] += sums.steps
             counts[1] += sums.operations
         sizes = {loop: operations / steps for loop, (steps, operations) in loops.items() if steps}
-        usual = sizes[max(sizes, key=lambda loop: loops[loop][0])] if sizes else 0.0
+        tree = self.tree
+        usual = tree.operations / tree.steps if tree is not None and tree.steps else 0.0
         alike = sum(
             loops[loop][0] for loop in sizes if usual <= ALIKE * sizes[loop] <= ALIKE**2 * usual
         )
-        return self.all_steps if alike >= OF_ONE_KIND * all_steps(self.run) else 0
+        return alike >= OF_ONE_KIND * all_steps(self.run)
 
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
         """The program's lines that samples saw, the most frequent first (see `line_shares`); with
