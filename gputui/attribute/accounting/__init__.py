@@ -330,7 +330,7 @@ class Accounting:
             else:
                 self.mark_steps(ranges[0])
             source: StepSource = "nvtx"
-        elif self._take_program_steps():
+        elif self._take_program_steps(ended=collection.until_ns is None):
             assert self._program_steps.chosen is not None
             source = self._program_steps.chosen.source
         else:
@@ -346,11 +346,11 @@ class Accounting:
         )
         return fields
 
-    def _take_program_steps(self) -> bool:
+    def _take_program_steps(self, ended: bool) -> bool:
         """Whether the program marks its steps. A step begins with the first operation that is
         launched after its mark, so a mark waits until that has arrived."""
-        steps = self._program_steps
-        newest_ns = self._launches.newest_ns
+        steps, launches = self._program_steps, self._launches
+        newest_ns = launches.newest_ns if ended else launches.newest_of_main_ns
         moments = steps.take_moments(self._launches.first_ns, newest_ns)
         if steps.chosen is None:
             return False  # nothing speaks, or not any more: what repeats from here on is sought

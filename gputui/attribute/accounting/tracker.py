@@ -207,6 +207,19 @@ class LaunchOrder:
             self._newest_ns = max(self._newest_ns, int(called_ns[-1]))
         return self._newest_ns
 
+    @property
+    def newest_of_main_ns(self) -> int:
+        """The same of the stream that paces the program: its launches run, and so arrive, in their
+        order, while a copy on another stream arrives before what was launched earlier."""
+        newest_ns = self.newest_ns
+        for part in reversed(self._parts):
+            is_main = self._main.has(part.lanes)
+            if is_main is None:
+                return newest_ns
+            if len(rows := np.flatnonzero(is_main)):
+                return int(part.called_ns[rows[-1]])
+        return newest_ns
+
     def keep_newest(self) -> None:
         """Steps come as ranges or marks: the launches that they may begin with stay."""
         self._main.fade()

@@ -428,6 +428,34 @@ def test_the_updates_of_an_epoch_of_a_jitted_function_are_steps_and_its_layers_a
     assert abs(_mean_ns(run)[1] - expected_ns) < 0.05 * expected_ns
 
 
+def test_a_step_waits_for_its_launches_though_a_later_one_of_another_stream_has_come():
+    """As of JAX: the CPU is 20 turns ahead, and what it reads back at last has a stream of its own,
+    on which it runs at once; the kernels of the last turns come at the process's end."""
+    program, calls, kernels = Program(), [], []
+    for n in range(60):
+        called, at = n * 2 * MS, n * 10 * MS
+        for k in range(40):
+            number = next(_correlations)
+            calls.append(program.call(called + k * 20_000, called + k * 20_000 + 1000, number))
+            ran = program.kernel(at + k * 200_000 + 50_000, at + k * 200_000 + 240_000, number)
+            ran["b"] = 7
+            kernels.append(ran)
+        calls.append(_turn(program, n + 1, called + MS + 900_000, "run.py:7", 0))
+    number = next(_correlations)
+    calls.append(program.call(121 * MS, 121 * MS + 1000, number))
+    early = program.copy(122 * MS, 123 * MS, number)
+    early["b"] = 9
+    traced = Traced(program)
+    done = [each for each in kernels if each["end"] < START_NS + 300 * MS]
+    traced.feed([*calls, *done, early, program.flush(300 * MS)], 0.3)
+    traced.collect(0.3)
+    traced.feed([*kernels[len(done) :], program.flush(700 * MS)], 0.7)
+    traced.collect(0.7, ended=True)
+    source, mean_ns, count = _mean_ns(traced.run)
+    assert (source, count) == ("loop", 59)
+    assert mean_ns == pytest.approx(10 * MS, rel=0.01)
+
+
 def test_layers_that_encode_what_tokens_are_decoded_from_are_no_step():
     """Four turns for each text, of which the reader still believes that they lie in no loop."""
     program, steps, mark = Program(), [], itertools.count(1)
