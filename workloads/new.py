@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from .errors import CannotRun, WrongUsage
@@ -12,9 +11,9 @@ from .errors import CannotRun, WrongUsage
 _TEMPLATE = Path(__file__).with_name("template.py")
 
 
-def own_folder(environment: Mapping[str, str] = os.environ) -> Path:
+def own_folder() -> Path:
     """Where the user's own workloads lie, a file or a package each."""
-    base = environment.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return Path(base, "gputui", "workloads")
 
 

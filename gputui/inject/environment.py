@@ -86,7 +86,6 @@ def capture_environment(
     trace_sampling: TraceSampling | CaptureRange | None = None,
     command: Sequence[str] = (),
     line_rate_hz: int = 0,
-    cures: Sequence[str] = (),
     step_marks: bool = False,
     library_calls: bool = False,
 ) -> tuple[dict[str, str], InTheWay]:
@@ -97,9 +96,8 @@ def capture_environment(
     makes Python interpreters put ranges around torch's operations; `trace_sampling` traces
     kernels part of the time, or in a part of the program; `line_rate_hz` has Python interpreters
     that import torch, JAX or another library that uses GPUs say so often a second at which line
-    they are; `cures` are applied to the program from outside, by their names in `gputui.cures`;
-    `step_marks` makes libraries that have a loop mark the program's steps; `library_calls` puts
-    ranges around calls of cuBLAS and cuDNN.
+    they are; `step_marks` makes libraries that have a loop mark the program's steps;
+    `library_calls` puts ranges around calls of cuBLAS and cuDNN.
 
     A variable set by another tool is left alone. The second value then says what will be missing of
     phases and kernels and which tool is in the way: one that holds a variable; and which may be: a
@@ -149,9 +147,7 @@ def capture_environment(
         environment["LD_PRELOAD"] = ":".join(filter(None, (str(CALLS.path), others)))
     if step_marks or annotate is not None or library_calls:
         environment["GPUTUI_CAPTURE_LIBRARY"] = str(library)
-    if cures:
-        environment[VARIABLE] = ",".join(cures)
-    if line_rate_hz or cures or step_marks or annotate is not None:
+    if line_rate_hz or step_marks or annotate is not None:
         paths = (str(HOOK), base_environment.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if (
@@ -167,8 +163,9 @@ def trial_environment(
     folder: Path, base_environment: Mapping[str, str], cures: Sequence[str], trial: str
 ) -> dict[str, str]:
     """The environment of a program on which cures are tried. Nothing of it is captured; its steps
-    are timed as `trial` says (JSON, see inject/hook/trial.py), and `cures` are applied for the
-    whole run. What the program reports of both appears in `folder`."""
+    are timed as `trial` says (JSON, see inject/hook/trial.py), and `cures`, by their names in
+    `gputui.cures`, are applied for the whole run. What the program reports of both appears in
+    `folder`."""
     environment = dict(base_environment)
     for variable in LOADERS:
         if Path(environment.get(variable, "")).name == CAPTURE.path.name:

@@ -13,7 +13,7 @@ import pytest
 
 import gputui.cures
 from gputui.cures import answering, cures
-from gputui.inject.environment import capture_environment
+from gputui.inject.environment import trial_environment
 from gputui.model.leaves import LEAVES, Leaf
 
 SAYS = """
@@ -33,7 +33,7 @@ def output(program: str, environment: dict[str, str]) -> str:
 
 def tried(folder: Path, names: tuple[str, ...], program: str) -> tuple[list[str], list[object]]:
     """What a program printed under cures, and what its process says of each."""
-    environment, _ = capture_environment(folder, False, os.environ, cures=names)
+    environment = trial_environment(folder, os.environ, names, "")
     printed = output(program, environment)
     files = [file.read_text().splitlines() for file in folder.glob("cures-*")]
     return printed.splitlines(), [json.loads(line) for lines in files for line in lines]

@@ -569,8 +569,6 @@ ALIGNED = {"align1": (4.5, 6.7), "align2": (2.6, 3.2)}
 """How many times faster a product is once its dimensions are multiples of 8: 4,095 against 4,096 of
 each dimension, 4,094 and 4,092 against it, and five more sizes in bf16 and fp16 (H100)."""
 
-_ALIGNMENT = re.compile(r"align[12](?![0-9])")
-
 
 def _unaligned(step: _Step, share: float) -> GainForecast:
     """By the kernels' names, which say how many elements they load at a time."""

@@ -214,9 +214,9 @@ class TimeTree:
         return ns / (self.steps * self.of_processes) if self.steps else None
 
 
-def time_tree(run: Run, gpu: int | None = None) -> TimeTree | None:
-    """The tree of a run, or of one GPU in it; None where no operation was captured."""
-    return tree_of(run, device_trees(run, matched(run)), gpu)
+def time_tree(run: Run) -> TimeTree | None:
+    """The tree of a run; None where no operation was captured. Rules have it from an Analysis."""
+    return tree_of(run, device_trees(run, matched(run)))
 
 
 def tree_of(run: Run, trees: Mapping[Place, TimeTree], gpu: int | None = None) -> TimeTree | None:
