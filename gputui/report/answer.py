@@ -37,6 +37,7 @@ from gputui.report.schema import why_unaccounted
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
+from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
@@ -146,7 +147,7 @@ def answer(session: Session, run: Run | None) -> list[Group]:
     return [group for group in groups if group]
 
 
-def why(verdict_of_run: Verdict) -> Group:
+def _verdict_lines(verdict_of_run: Verdict) -> Group:
     """The verdict, its evidence and what to try."""
     first = verdict_of_run.findings[0] if verdict_of_run.findings else None
     if first is None:
@@ -168,7 +169,7 @@ def _why_not(run: Run) -> Group:
     return [Line("No verdict", "Nothing ran on a GPU.")]
 
 
-def also(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> Group:
+def _other_findings(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> Group:
     """The findings that do not lead, and facts."""
     led = (
         verdict_of_run.findings[0].cause
@@ -214,8 +215,14 @@ def _of_run(analysis: Analysis) -> list[Group]:
         if figures := _gpu(session, run.readings, gpu, run, energies):
             where.append(Line(f"GPU {gpu}", figures, 5))
     benchmark = _benchmark(run, tree)
-    verdict_lines = why(conclusion_of_run) if conclusion_of_run is not None else _why_not(run)
-    beside = also(findings(analysis), conclusion_of_run)
+    if conclusion_of_run is None:
+        verdict_lines = _why_not(run)
+    else:
+        verdict_lines = _verdict_lines(conclusion_of_run)
+        first = next(iter(conclusion_of_run.findings), None)
+        if first is not None and (inside := longest_inside(session, run, first)):
+            verdict_lines.insert(1, Line("mostly", inside, 1))
+    beside = _other_findings(findings(analysis), conclusion_of_run)
     if benchmark:  # it does on purpose what it measures
         verdict_lines = [line for line in verdict_lines if line.label != "Try"]
         beside = [line for line in beside if not line.text.startswith("Try: ")]
@@ -255,7 +262,7 @@ def _of_machine(session: Session) -> list[Group]:
         _alerts(session, None),
         gpus,
         _engines(session),
-        also(machine_findings(MachineAnalysis(session)), None),
+        _other_findings(machine_findings(MachineAnalysis(session)), None),
     ]
 
 
