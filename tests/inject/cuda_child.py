@@ -286,6 +286,19 @@ def main() -> None:
         while time.monotonic() < until:
             time.sleep(0.01)
         print("flushes", fake.fake_flushes() - before, "more")
+    elif part == "xla order":
+        while b"ActivityFlushPeriod" not in fake.fake_calls():
+            time.sleep(0.01)
+        fake.fake_lend()  # full, and not handed over: what is in it runs on
+        print(time.time_ns())
+        fake.fake_lend()
+        each = kernel(216, b"fusion", 1, graph=0, node=0)
+        fake.fake_queue(each, len(each))
+        fake.cuptiActivityFlushAll(0)  # the second one
+        fake.fake_lend()
+        until = time.monotonic() + 0.35  # the flushing thread looks three times more
+        while time.monotonic() < until:
+            time.sleep(0.01)
     elif part == "xla":
         each = kernel(216, b"fusion", 1, graph=0, node=0)
         fake.fake_queue(each, len(each))

@@ -192,6 +192,14 @@ def test_xla_is_asked_for_no_records_before_the_end(cupti, compile_program, tmp_
     assert "ActivityFlushPeriod(100)" not in run_cuda(cupti, tmp_path / "other").words
 
 
+def test_a_buffer_that_waits_holds_back_what_is_complete(cupti, compile_program, tmp_path):
+    plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
+    outcome = run_cuda(cupti, tmp_path, "xla order", GPUTUI_TEST_DRIVER=str(plugin))
+    *before, at_end = outcome.trace.of(RecordKind.FLUSH)["start"].tolist()
+    assert before
+    assert max(before) <= int(outcome.words[0]) < at_end
+
+
 def test_xla_that_comes_late_is_noticed(cupti, compile_program, tmp_path):
     plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
     outcome = run_cuda(cupti, tmp_path, "xla late", GPUTUI_TEST_PLUGIN=str(plugin))

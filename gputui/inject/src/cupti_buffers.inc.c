@@ -18,6 +18,9 @@ enum {
     SPARE_BUFFERS = 64,
     LENT_BUFFERS = 256,
 };
+
+/* A buffer lent so long before is taken for one that a thread keeps, which launches no more. */
+#define KEPT_NS 2000000000ull
 static struct {
     int count;
     uint64_t came;
@@ -25,7 +28,7 @@ static struct {
     struct {
         uint8_t *buffer;
         uint64_t since_ns;
-        uint32_t session;
+        uint32_t session, thread;
     } lent[LENT_BUFFERS]; /* further ones are not noted */
     uint64_t complete_ns;
 } buffers;
@@ -38,6 +41,7 @@ static void note_lent(uint8_t *buffer, uint64_t since_ns)
             buffers.lent[at].buffer = buffer;
             buffers.lent[at].since_ns = since_ns;
             buffers.lent[at].session = session;
+            buffers.lent[at].thread = (uint32_t)syscall(SYS_gettid);
             return;
         }
 }
@@ -55,15 +59,27 @@ static int is_of_earlier_ring(const uint8_t *buffer)
     return earlier;
 }
 
+/* Whether its thread has a later one: full, it waits for what runs on, and holds what has ended. */
+static int is_full(int which)
+{
+    if (buffers.lent[which].since_ns + KEPT_NS < buffers.complete_ns)
+        return 0;
+    for (int at = 0; at < LENT_BUFFERS; at++)
+        if (buffers.lent[at].buffer != NULL && buffers.lent[at].thread == buffers.lent[which].thread &&
+            buffers.lent[at].since_ns > buffers.lent[which].since_ns)
+            return 1;
+    return 0;
+}
+
 /* Before when all that has ended has come, but what threads launched that have filled no buffer. */
 static uint64_t complete_ns(uint64_t now)
 {
-    if (buffers.complete_ns != 0)
-        return buffers.complete_ns;
+    uint64_t until = buffers.complete_ns != 0 ? buffers.complete_ns : now;
     for (int at = 0; at < LENT_BUFFERS; at++)
-        if (buffers.lent[at].buffer != NULL && buffers.lent[at].since_ns < now)
-            now = buffers.lent[at].since_ns;
-    return now;
+        if (buffers.lent[at].buffer != NULL && buffers.lent[at].since_ns < until &&
+            (buffers.complete_ns == 0 || is_full(at)))
+            until = buffers.lent[at].since_ns;
+    return until;
 }
 
 static void note_returned(const uint8_t *buffer)
