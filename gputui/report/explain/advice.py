@@ -391,7 +391,7 @@ _MAY_ATTEND = re.compile(
 )
 
 # One that takes long only where cuDNN has to choose an algorithm.
-_CONVOLVES = re.compile(r"\(torch/nn/modules/conv")
+CONVOLVES = re.compile(r"\(torch/nn/modules/conv")
 
 FEW_SIZES = (
     "pad or crop to few different sizes: cuDNN chooses how to convolve anew for each new one; else "
@@ -418,7 +418,7 @@ def host_advice(analysis: Analysis) -> str:
         # Where a library's attention is what takes the CPU, cuDNN's plans are to blame at once.
         return IN_ATTENTION if in_attention else PLANS + (advice or LESS)
     # cuDNN chooses how to convolve anew for each new size.
-    if any(_CONVOLVES.search(line.inside) for line in lines[:2]):
+    if any(CONVOLVES.search(line.inside) for line in lines[:2]):
         return FEW_SIZES + (advice or LESS)
     if advice is None and lines and _COMPUTES.search(lines[0].inside):
         return COMPUTE

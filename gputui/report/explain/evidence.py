@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name, xla_range
 from gputui.report.explain.advice import (
+    CONVOLVES,
     FEW_SIZES,
     IN_ATTENTION,
     REDUCE_FIRST,
@@ -403,6 +404,9 @@ OTHER_KERNELS = 2.0
 one program that was timed, is 1.6 times as fast, where 2.0 would be all that it plans."""
 
 
+_CONVOLVES_OR_BACK = re.compile(rf"{CONVOLVES.pattern}|^_engine_run_backward")
+
+
 def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Finding:
     """Of the CPU's own code what it is, where cuDNN plans attention or convolutions for sizes that
     it had not had; the finding itself elsewhere."""
@@ -414,8 +418,11 @@ def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Fi
     sizes = next((line for line in looked if lines and line.where == lines[0].where), None)
     if of_attention and sizes is not None:
         is_planned = sizes.tensor_bytes >= NEW_LENGTHS * sizes.calls
+    elif finding.advice.startswith(FEW_SIZES):
+        its = [line for line in analysis.lines(Leaf.HOST) if _CONVOLVES_OR_BACK.search(line.inside)]
+        is_planned = bool(lines) and sum(line.seen for line in its) >= MOSTLY * lines[0].samples
     else:
-        is_planned = finding.advice == IN_ATTENTION or finding.advice.startswith((TUNES, FEW_SIZES))
+        is_planned = finding.advice in (IN_ATTENTION, TUNES)
     if not is_planned:
         return finding
     what = "attention" if of_attention else "convolutions"
