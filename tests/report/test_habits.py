@@ -30,7 +30,12 @@ from gputui.model.events import (
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
-from gputui.report.explain.advice import OF_OTHER_THREADS, launch_advice
+from gputui.report.explain.advice import (
+    COMPILE_WHOLE,
+    LOOP_INSIDE,
+    OF_OTHER_THREADS,
+    launch_advice,
+)
 from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.habits import (
@@ -402,6 +407,19 @@ def test_what_torch_is_set_to_is_what_to_change_where_it_mostly_is(
     steps = replace(delta({leaf: 0.6, Leaf.MATMUL: 0.4}), line_calls=looks)
     [found] = concluded(steps, *kernels(**{kernel: (STEPS, 100)})).findings
     assert found.advice.startswith(words) is (seen > 5)
+
+
+@pytest.mark.parametrize(("called", "first"), [(1, LOOP_INSIDE), (9, COMPILE_WHOLE)])
+def test_where_one_jitted_call_launches_all_of_a_step_its_loops_are_the_matter(
+    called: int, first: str
+) -> None:
+    marks = StepMarks(
+        time_ns=at(1), process=1, thread=5, source="jax", site="jit_step", first=1,
+        marks=called * STEPS, span_ns=STEPS * STEP_NS, lengths_ns=(STEP_NS // called,) * 9,
+    )  # fmt: skip
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    [found] = concluded(steps, marks, *kernels(loop_add_fusion_2=(300 * STEPS, 10))).findings
+    assert found.advice == first
 
 
 @pytest.mark.parametrize("kernel", ["gemm_kernel", "gelu_backward_kernel"])
