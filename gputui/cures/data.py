@@ -1022,3 +1022,126 @@ def _are_tensors(value: Any) -> bool:
 
 def _free_bytes_of_gpu(torch: Any) -> int:
     return int(torch.cuda.mem_get_info()[0]) if torch.cuda.is_initialized() else _free_bytes()
+
+
+class BeginningKept(Cure):
+    """Keys and values of a beginning that all texts share, in a batch and from batch to batch, kept
+    for a causal model of transformers that computes whole texts without gradients: what comes later
+    has no part in them. It is looked in each call whether the texts begin so."""
+
+    name = "beginning_kept"
+    title = "a causal model keeps what it computed of a beginning that all texts share"
+    answers = ("shared_beginning",)
+    result = ROUNDING
+    change = "past_key_values of the beginning, computed once, for each batch (cropped after it)"
+    library = "transformers.modeling_utils"
+
+    _models: list[Any] | None = None
+
+    def apply(self, modeling: Any) -> Undo:
+        if self._models is None:
+            self._models = [
+                each
+                for each in instances(modeling.PreTrainedModel) or []
+                if not getattr(each.config, "is_encoder_decoder", False)
+                and each.get_output_embeddings() is not None
+            ]
+        if not self._models:
+            raise CannotApply("there is no causal model of transformers")
+        wrapped = [(each, "forward", _Beginning(each).forward) for each in self._models]
+        return replaced(*wrapped)
+
+
+LEAST_SHARED, LEAST_SHARED_PART = 64, 0.25
+"""Tokens of a beginning, and its part of a text, from which it is kept."""
+MOST_BEGINNINGS = 8
+_LEFT_OPEN = {"input_ids", "attention_mask", "use_cache", "logits_to_keep", "return_dict"}
+
+
+class _Beginning:
+    """The beginning of a model's texts."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._forward = model, model.forward
+        self._torch = sys.modules["torch"]
+        self._ids: Any = None
+        """The last text, and the shared beginning of all,"""
+        self._shared: Any = None
+        self._caches: dict[int, Any] = {}
+        """with its keys and values by the size of a batch,"""
+        self._logits: Any = None
+        """and what the model gave for it."""
+        self._kept = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model's own."""
+        made = None
+        if len(args) <= 1 and not self._torch.is_grad_enabled() and not self._model.training:
+            given = {key: kwargs[key] for key in kwargs if kwargs[key] is not None}
+            ids = args[0] if args else given.get("input_ids")
+            if ids is not None and ids.dim() == 2 and given.keys() <= _LEFT_OPEN:
+                made = self._computed(ids, given)
+        return self._forward(*args, **kwargs) if made is None else made
+
+    def _computed(self, ids: Any, given: dict[str, Any]) -> Any:
+        """With what is kept; None where it is not of that."""
+        before, self._ids = self._ids, ids[0].clone()
+        keeps, mask = given.get("logits_to_keep", 0), given.get("attention_mask")
+        if before is None or not isinstance(keeps, int) or given.get("return_dict") is False:
+            return None
+        shared = self._shared
+        if shared is None or len(shared) >= ids.shape[1] or (
+            not bool((ids[:, : len(shared)] == shared).all())
+        ):  # fmt: skip
+            shared = self._found(ids, before)
+        if shared is None:
+            return None
+        length, (batch, whole) = len(shared), ids.shape
+        if mask is not None and (mask.shape != ids.shape or not bool(mask[:, :length].all())):
+            return None
+        if batch not in self._caches:
+            self._caches = {1: self._caches[1], batch: _cache_of(self._caches[1])}
+            self._caches[batch].batch_repeat_interleave(batch)
+        more = {"attention_mask": mask} if mask is not None else {}
+        if 0 < keeps <= whole - length:
+            more["logits_to_keep"] = keeps
+        made = self._forward(
+            input_ids=ids[:, length:], past_key_values=_cache_of(self._caches[batch]),
+            use_cache=True, **more,
+        )  # fmt: skip
+        if keeps == 0 or keeps > whole - length:
+            first = self._logits.expand(batch, -1, -1)
+            logits = self._torch.cat((first, made.logits), 1)
+            made.logits = logits[:, -keeps:] if keeps else logits
+        if given.get("use_cache") is False:
+            made.past_key_values = None
+        return made
+
+    def _found(self, ids: Any, before: Any) -> Any:
+        """The beginning that these texts share with the one before, kept; None where it is short,
+        or others were kept too often."""
+        length = min(len(before), ids.shape[1] - 1)
+        same = (ids[:, :length] == before[:length]).all(0)
+        length = int(same.long().cumprod(0).sum())
+        if length < max(LEAST_SHARED, LEAST_SHARED_PART * ids.shape[1]):
+            return None
+        self._kept += 1
+        if self._kept > MOST_BEGINNINGS:
+            return None
+        shared = ids[0, :length].clone()
+        made = self._forward(input_ids=shared[None], use_cache=True)
+        cache = made.past_key_values
+        layers = getattr(cache, "layers", ())
+        if not layers or any(type(each).__name__ != "DynamicLayer" for each in layers):
+            self._kept = MOST_BEGINNINGS
+            return None
+        self._shared, self._logits, self._caches = shared, made.logits, {1: cache}
+        return shared
+
+
+def _cache_of(cache: Any) -> Any:
+    """A cache with the same keys and values, which grows by itself: layers replace theirs by longer
+    ones."""
+    made = copy.copy(cache)
+    made.layers = [copy.copy(layer) for layer in cache.layers]
+    return made

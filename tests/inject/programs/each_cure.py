@@ -685,6 +685,53 @@ def items_deferred():
     return type(x[0].item()) is float
 
 
+class DynamicLayer:
+    sums = torch.zeros(1)
+
+
+class Summing(transformers.PreTrainedModel):
+    """Causal: what it gives for a token is the sum of it and those before it."""
+
+    training = False
+    lengths = ()
+
+    def get_output_embeddings(self):
+        return self
+
+    def forward(self, input_ids=None, past_key_values=None, logits_to_keep=0, **_options):
+        self.lengths = (*self.lengths, input_ids.shape[1])
+        before = past_key_values.layers[0].sums if past_key_values is not None else 0
+        sums = before + input_ids.cumsum(1)
+        cache = past_key_values or types.SimpleNamespace(layers=[DynamicLayer()])
+        cache.layers[0].sums = sums[:, -1:]
+
+        def repeat(times):
+            cache.layers[0].sums = cache.layers[0].sums.repeat_interleave(times, 0)
+
+        cache.batch_repeat_interleave = repeat
+        logits = sums[:, -logits_to_keep:, None].float()
+        return types.SimpleNamespace(logits=logits, past_key_values=cache)
+
+
+SUMMING = Summing(types.SimpleNamespace())
+
+
+@check
+def beginning_kept():
+    SUMMING.lengths = ()
+    first, other = torch.arange(70), torch.arange(70, 140)
+    for beginning in (first, first, first, other, other):
+        texts = torch.cat((beginning.expand(2, -1), torch.randint(9, (2, 7))), 1)
+        with torch.no_grad():
+            one = SUMMING.forward(texts, use_cache=False, logits_to_keep=1).logits
+            whole = SUMMING.forward(input_ids=texts).logits
+        assert one.equal(texts.sum(1).float()[:, None, None])
+        assert whole.equal(texts.cumsum(1).float()[..., None])
+    assert SUMMING.forward(texts).logits.equal(whole), "gradients are asked for"
+    assert SUMMING.lengths[-1] == 77
+    return SUMMING.lengths
+
+
 @check
 def padding_trimmed():
     ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
