@@ -44,24 +44,32 @@ class Skip(Cure):
         return None
 
     def _functions(self) -> tuple[list[Any], list[Any], str]:
-        """Where the function is an attribute of, and where none is what has its code; its name."""
-        file, _, name = self.given.rpartition(":")
-        if not file or not name.isidentifier():
-            raise CannotApply(f"{self.given}: give FILE:FUNCTION")
-        owners = _owners(os.path.basename(file), name)
-        nested = _nested(os.path.basename(file), name) if not owners else []
-        if not owners and not nested:
-            raise CannotApply(f"there is no function {name} of {os.path.basename(file)}")
+        owners, nested, name = functions_at(self.given)
         functions = nested or [vars(owner)[name] for owner in owners]
         codes = {getattr(function, "__code__", None) for function in functions}
-        if any(code is not None and code.co_flags & _PIECES for code in codes):
-            raise CannotApply(f"{name} gives its results piece by piece")
         frame: Any = sys._getframe()
         while frame is not None:
             if frame.f_code in codes:
                 raise CannotApply(f"steps end within {name}: without it there would be none")
             frame = frame.f_back
         return owners, nested, name
+
+
+def functions_at(given: str) -> tuple[list[Any], list[Any], str]:
+    """Where the function of a FILE:FUNCTION is an attribute of, and where none is what has its
+    code; its name. Raises CannotApply."""
+    file, _, name = given.rpartition(":")
+    if not file or not name.isidentifier():
+        raise CannotApply(f"{given}: give FILE:FUNCTION")
+    owners = _owners(os.path.basename(file), name)
+    nested = _nested(os.path.basename(file), name) if not owners else []
+    if not owners and not nested:
+        raise CannotApply(f"there is no function {name} of {os.path.basename(file)}")
+    for function in nested or [vars(owner)[name] for owner in owners]:
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_flags & _PIECES:
+            raise CannotApply(f"{name} gives its results piece by piece")
+    return owners, nested, name
 
 
 _PIECES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -30,6 +30,7 @@ from . import (
     instances,
     replaced,
 )
+from .ablations import functions_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -767,6 +768,52 @@ class CompileReduceOverhead(Compile):
     change = 'model = torch.compile(model, mode="reduce-overhead"), or model.compile(...) in place'
     advice = "reduce-overhead"
     options: ClassVar[dict[str, Any]] = {"mode": "reduce-overhead"}
+
+
+class CompileFunction(Cure):
+    """A function of the program compiled, where a chain of small kernels is launched from it: what
+    no module is, such as a simulation's step, or an average of weights. Numbers are drawn as they
+    are without."""
+
+    name = "compile_function"
+    title = "a function that launches many small kernels is compiled"
+    answers = ("busy.elementwise_chain", "idle.launch")
+    result = ROUNDING
+    change = "@torch.compile on the function"
+    argument = "FILE:FUNCTION"
+    advice = r"torch\.compile"
+    longer_s = COMPILING_S / 2.0
+
+    _compiled: list[tuple[Any, str, Any]] | None = None
+
+    def apply(self, torch: Any) -> Undo:
+        if self._compiled is None:
+            if not hasattr(torch, "compile"):
+                raise CannotApply("this torch has no torch.compile")
+            owners, _, name = functions_at(self.given)
+            made = [(owner, vars(owner)[name]) for owner in owners]
+            functions = {id(each): each for _, each in made if _may_be_compiled(each)}
+            if not functions or len({id(each) for _, each in made}) != len(functions):
+                raise CannotApply(f"{name} is no plain function, or is compiled already")
+            if any(
+                _NOT_COMPILED.intersection(each.__code__.co_names) for each in functions.values()
+            ):
+                raise CannotApply(f"{name} trains, or reads values from the GPU")
+            config: Any = importlib.import_module("torch._dynamo.config")
+            config.suppress_errors = True
+            options = {"fallback_random": True}
+            compiled = {key: torch.compile(functions[key], options=options) for key in functions}
+            self._compiled = [(owner, name, compiled[id(each)]) for owner, each in made]
+        return replaced(*self._compiled)
+
+
+def _may_be_compiled(function: Any) -> bool:
+    is_plain = type(function) is types.FunctionType
+    return is_plain and not hasattr(function, "_torchdynamo_orig_callable")
+
+
+_NOT_COMPILED = frozenset({"backward", "step", "zero_grad", "item", "tolist", "cpu", "numpy"})
+"""What a function does around which a compiler breaks what it makes of it into pieces."""
 
 
 class CompileDynamic(Cure):

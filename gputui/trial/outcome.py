@@ -157,9 +157,11 @@ class Measured:
     @property
     def is_by_itself(self) -> bool:
         """Whether it needs runs of its own, although it may be switched: it promises something of
-        pauses, which lie further apart than blocks, or fills a queue."""
+        pauses, which lie further apart than blocks, fills a queue, or compiles for long when it is
+        switched on."""
         promises = self.candidate.forecast is not None and self.candidate.is_of_pauses
-        return promises or self.candidate.cure.fills_queues
+        cure = self.candidate.cure
+        return promises or cure.fills_queues or (cure.in_one_run and cure.longer_s > 0.0)
 
     @property
     def has_pauses(self) -> bool:

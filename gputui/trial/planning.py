@@ -302,13 +302,18 @@ def plan(
         for cure in all_cures.values():
             if cure.result not in (EXACT, ROUNDING) or finding.cause not in cure.answers:
                 continue
-            candidate = Candidate(cure.name, cure, finding, _forecast(finding, cure))
-            before = chosen.get(cure.name)
-            # What a finding's advice names is tried first.
-            if before is None or candidate.order < before.order:
-                chosen[cure.name] = candidate
+            names = [cure.name]
+            if cure.argument:
+                names = [f"{cure.name}@{place}" for place in _places(finding, functions)]
+            for name in names:
+                candidate = Candidate(name, cure, finding, _forecast(finding, cure))
+                before = chosen.get(name)
+                # What a finding's advice names is tried first.
+                if before is None or candidate.order < before.order:
+                    chosen[name] = candidate
     for cure in all_cures.values():
-        if cure.result in (EXACT, ROUNDING) and (everything or ANY in cure.answers):
+        is_wanted = (everything or ANY in cure.answers) and not cure.argument
+        if cure.result in (EXACT, ROUNDING) and is_wanted:
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
     ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
     return [*ordered, *_ablations(findings, functions)]
@@ -339,6 +344,17 @@ _NOT_SKIPPED = ("module", "main", "forward", "__call__", "training_step", "train
 """Functions that are nearly the whole step: without them there is nothing to compare."""
 
 
+def _places(finding: Finding | None, functions: Sequence[str] = ()) -> list[str]:
+    """The functions, as FILE:FUNCTION, that a finding is about: at its line, and of these those
+    that are not nearly the whole step."""
+    place = _PLACE.search(finding.place) if finding is not None else None
+    at_line = [f"{place['file']}:{place['function']}"] if place is not None else []
+    return [
+        each for each in dict.fromkeys((*at_line, *functions))
+        if (name := each.rpartition(":")[2]).isidentifier() and name not in _NOT_SKIPPED
+    ]  # fmt: skip
+
+
 def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Candidate]:
     chosen: dict[str, Candidate] = {}
 
@@ -350,16 +366,14 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
         for cure in answering(finding.cause):
             if cure.result != BOUND:
                 continue
-            name = cure.name
+            names = [cure.name]
             if cure.argument:
-                place = _PLACE.search(finding.place)
-                if place is None or place["function"] in _NOT_SKIPPED:
-                    continue
-                name = f"{cure.name}@{place['file']}:{place['function']}"
-            choose(name, cure, finding)
-    for function in functions:
-        if (name := function.rpartition(":")[2]).isidentifier() and name not in _NOT_SKIPPED:
-            choose(f"{Skip.name}@{function}", Skip, findings[0] if findings else None)
+                names = [f"{cure.name}@{place}" for place in _places(finding)]
+            for name in names:
+                choose(name, cure, finding)
+    first = findings[0] if findings else None
+    for place in _places(None, functions):
+        choose(f"{Skip.name}@{place}", Skip, first)
     return list(chosen.values())
 
 

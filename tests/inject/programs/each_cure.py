@@ -924,6 +924,23 @@ def report():
     return next(NUMBERS)
 
 
+def chained(x):
+    return (x * 2 + 1).relu()
+
+
+def trains(x):
+    x.backward()
+
+
+@check
+def compile_function():
+    try:
+        launches.CompileFunction("each_cure.py:trains").apply(torch)
+    except CannotApply:
+        return chained.__code__.co_name  # to call it takes a compiler
+    return "trains is compiled"
+
+
 @check
 def skip():
     return report() != report()
@@ -1167,7 +1184,8 @@ LIBRARIES = {
 
 
 def outcome(kind):
-    cure = kind("each_cure.py:report" if kind.argument else "")
+    functions = {"skip": "report", "compile_function": "chained"}
+    cure = kind(f"each_cure.py:{functions[kind.name]}" if kind.argument else "")
     if cure.name in ("numa_affinity", "modules_on_gpu", "averages_on_gpu"):
         try:
             cure.apply(torch)
