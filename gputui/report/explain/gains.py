@@ -40,6 +40,7 @@ from gputui.report.explain.advice import (
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import MERGED_BATCHES, Gain, gain_of
 from gputui.report.explain.habits import checks_gradients
+from gputui.report.explain.leaves import waits_a_step
 from gputui.report.explain.lines import MOSTLY
 from gputui.report.explain.time_tree import TimeTree, in_few_steps
 
@@ -287,13 +288,14 @@ class _Step:
         surely: float = BEHIND_SURELY,
         launches: float = LAUNCHES_GO,
         copies: float = COPIES_GO,
+        kernels: float = 0.0,
     ) -> tuple[Gain, ...]:
         """Idle time that goes with its cause, and what goes along: waits and gaps behind it do, of
         which a part `surely`, but launches and what the CPU does under leaves that stay hardly."""
         launching, staying = self.share(Leaf.LAUNCH), self.share(*stays)
         behind = max(0.0, self.idle - share - launching - staying)
         copying = self.share(Leaf.COPY_PAGEABLE, Leaf.COPY_PINNED, Leaf.COPY_DEVICE)
-        also = launches * launching + STAYING_GOES * staying + copies * copying
+        also = launches * launching + STAYING_GOES * staying + copies * copying + kernels
         return gain_of(least * share + surely * behind, share + behind + also)
 
 
@@ -307,9 +309,13 @@ def _input(step: _Step, share: float) -> GainForecast:
     return GainForecast(step.freed(share, Leaf.HOST, least=INPUT_LEAST, surely=0.0))
 
 
+HOST_BEHIND = 0.7
+"""Part of the waits behind the CPU's own code that goes with it at least."""
+
+
 def _host(step: _Step, share: float) -> GainForecast:
     """What the CPU computed goes, with the copies that it worked on."""
-    return GainForecast(step.freed(share, surely=0.7, copies=1.0))
+    return GainForecast(step.freed(share, surely=HOST_BEHIND, copies=1.0))
 
 
 OF_COMPILING = 0.8
@@ -428,10 +434,17 @@ def _checks(step: _Step) -> GainForecast:
     return GainForecast(gain_of(KEEPS_CHECKING * share, share + 0.5 * step.short_kernels))
 
 
+OF_A_READ = 3.0
+"""Operations that go at most with a value that is read back: its copy, and what made it."""
+
+
 def _sync(step: _Step, share: float) -> GainForecast:
-    """Waits that go, and with them a part of the launches, some of which only make what is read:
-    200 reads a batch in `class_report` brought most of its launches."""
-    return GainForecast(step.freed(share, surely=0.3, launches=AHEAD_AGAIN))
+    """Waits that go, and with them the launches and small kernels that only made what was read."""
+    operations = step.tree.operations / max(1, step.tree.steps)
+    reads = waits_a_step(step.analysis.run, step.analysis.all_steps)
+    part = min(1.0, OF_A_READ * reads / max(1.0, operations))
+    kernels = part * step.short_kernels
+    return GainForecast(step.freed(share, surely=0.3, launches=part, kernels=kernels))
 
 
 PINNED = (0.65, 0.87)
@@ -445,10 +458,10 @@ def _pageable(step: _Step, share: float) -> GainForecast:
     if again := copied_again(step.analysis):
         return _kept_there(step, again[1] * share)
     if copies_only_back(step.analysis.run, step.tree):
-        # The CPU works on what came back: that goes, too, as far as it is this work.
-        host = step.share(Leaf.HOST)
-        waits = host + step.share(Leaf.SYNC, Leaf.WAIT, Leaf.LAUNCH)
-        return GainForecast(gain_of((1.0 - STAYS) * share + 0.5 * host, share + waits))
+        # The CPU works on what came back: that goes, too, and what waits behind it.
+        behind = step.share(Leaf.HOST, Leaf.SYNC, Leaf.WAIT)
+        also = behind + LAUNCHES_GO * step.share(Leaf.LAUNCH)
+        return GainForecast(gain_of((1.0 - STAYS) * share + HOST_BEHIND * behind, share + also))
     rate = link_bytes_per_s(step.analysis.facts)
     copies = [
         row
