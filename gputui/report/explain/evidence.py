@@ -431,6 +431,7 @@ def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Fi
     return replace(
         finding,
         cause=CUDNN_PLANS,
+        covers=(finding.cause,),
         model="attention" if of_attention else "",
         word=f"cuDNN PLANS {what.upper()}",
         sentence=finding.sentence.replace(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from gputui.model.leaves import LEAF_OF_KEY, Leaf
 from gputui.model.units import duration
 
 
@@ -139,6 +140,12 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
     def placed(self) -> str:
         """Where the cause is, as a sentence; empty if that is not known."""
         return f"Mostly at {self.place}." if self.place else ""
+
+    @property
+    def of_leaves(self) -> tuple[Leaf, ...]:
+        """The leaves of the time tree that it is about; none of a rule's own measure."""
+        keys = (self.cause, *self.covers)
+        return tuple(LEAF_OF_KEY[key] for key in keys if key in LEAF_OF_KEY)
 
     @property
     def gain_text(self) -> str:

@@ -493,6 +493,8 @@ def icicle_of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
     _add(causes, tree.leaves)
     _sum(causes)
     times = tree.steps * tree.of_processes if tree.has_steps else tree.devices
+    if tree.with_pauses:
+        times = tree.wall_ns / (tree.turn_mean_ns or 1.0)
     return causes, max(1, round(times))
 
 

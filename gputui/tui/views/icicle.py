@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAVES
 from gputui.model.units import count, duration, percent
+from gputui.report.explain import verdict
 from gputui.report.tables.time import IciclePart, divide_by_kernel, icicle_of_step
 from gputui.state import Run
 from gputui.tui.model import Model
@@ -117,7 +118,9 @@ class IcicleView(View):
 
     def _of(self, run: Run) -> tuple[IciclePart, int]:
         if self._read is None or self._read[0] != self.model.revision:
-            tree = self.model.analysis(run).tree
+            analysis = self.model.analysis(run)
+            found = verdict(analysis)
+            tree = found.shares_tree if found is not None else analysis.tree
             whole, steps = icicle_of_step(run, tree)
             divide_by_kernel(whole, self.model.session, run)
             self._read = self.model.revision, whole, steps

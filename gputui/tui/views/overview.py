@@ -182,7 +182,7 @@ class Read:
     def lead(self) -> Leaf | None:
         """The leaf that the verdict is about."""
         findings = self.found.findings if self.found is not None else ()
-        return LEAF_OF_KEY.get(findings[0].cause) if findings else None
+        return next(iter(findings[0].of_leaves), None) if findings else None
 
 
 def fill(

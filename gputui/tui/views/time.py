@@ -97,7 +97,10 @@ def about(
     says = LEAVES[leaf].meaning
     meaning = wrap(f"{capital(says)}.", width - 2, "text", "  ")
     key = LEAVES[leaf].key
-    finding = next((one for one in found.findings if key in (one.cause, *one.covers)), None)
+    finding = next(
+        (one for one in found.findings if key in (one.cause, *one.covers, *one.explains)),
+        None,
+    )
     if finding is None:
         rows += meaning
         if (cause := CAUSES.get(leaf)) is not None:
@@ -230,7 +233,7 @@ class TimeView(TableView):
         self._lines = self._listed(tree, kernels)
         keys = [line.key for line in self._lines]
         if self.cursor.key is None and found.findings:
-            led = (found.findings[0].cause, *found.findings[0].covers)
+            led = [LEAVES[leaf].key for leaf in found.findings[0].of_leaves]
             largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
             self.cursor.key = next((key for key in led if key in keys), LEAVES[largest].key)
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))

@@ -30,7 +30,7 @@ from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
 from gputui.tui.widgets import run_panels
-from gputui.tui.widgets.canvas import Row, clip, fit, heading, wrap
+from gputui.tui.widgets.canvas import Row, at_most, clip, fit, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.lanes import (
     FIGURE,
@@ -486,8 +486,8 @@ class TimelineView(DraggedView):
         short = window.shorts.get(name, name) if lane.kind is LaneKind.STREAM else name
         rows: list[Row] = [heading(cut_middle(short, max(10, width - 10)), width)]
         if short != name and self.size.height >= _HIGH:
-            rows += wrap(name.removeprefix("void "), width - 2, "dim", " ")[:2]
-        rows += wrap(" · ".join(facts), width - 2, "text", " ")[:2]
+            rows += at_most(wrap(name.removeprefix("void "), width - 2, "dim", " "), 2, width)
+        rows += at_most(wrap(" · ".join(facts), width - 2, "text", " "), 2, width)
         more = [*window.launch_words(lane, row), *window.idle_words(lane, start)]
         if lane.kind is LaneKind.STREAM and lane.details[row]:
             shape = self.model.session.launch_shapes.get(int(lane.details[row]))
@@ -498,7 +498,7 @@ class TimelineView(DraggedView):
             elif shape is not None:
                 grid, block = ("×".join(map(str, one)) for one in (shape.grid, shape.block))
                 more.append(f"grid {grid}, block {block}")
-        rows += wrap(" · ".join(more), width - 2, "dim", " ")[:2]
+        rows += at_most(wrap(" · ".join(more), width - 2, "dim", " "), 3, width)
         if None not in self._measured:
             rows.append(clip(((f" {self._between(window)}", "accent"),), width))
         return rows

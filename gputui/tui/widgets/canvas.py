@@ -174,6 +174,13 @@ def wrap(text: str, width: int, role: str = "text", indent: str = "") -> list[Ro
     return rows
 
 
+def at_most(rows: list[Row], most: int, width: int) -> list[Row]:
+    """The first so many rows, the last of which ends in an ellipsis where there are more."""
+    if len(rows) <= most:
+        return rows
+    return [*rows[: most - 1], clip((*rows[most - 1], (f" {ELLIPSIS}", "dim")), width)]
+
+
 def paragraph(
     label: str, text: str, width: int, role: str = "text", of: str = "label"
 ) -> list[Row]:

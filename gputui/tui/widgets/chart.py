@@ -63,7 +63,37 @@ class Look(msgspec.Struct):
 SECOND_NS = 1_000_000_000
 _NICE_SECONDS = (0.1, 0.2, 0.5, 1, 2, 3, 4, 5, 6, 10, 15, 20, 30, 60, 120, 300, 600, 1800, 3600)
 _ZOOM_SECONDS = (
-    *(0.1, 0.2, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 60, 75, 90),
+    *(
+        0.1,
+        0.2,
+        0.25,
+        0.3,
+        0.4,
+        0.5,
+        0.6,
+        0.75,
+        1,
+        1.25,
+        1.5,
+        2,
+        2.5,
+        3,
+        4,
+        5,
+        6,
+        8,
+        10,
+        12,
+        15,
+        20,
+        25,
+        30,
+        40,
+        50,
+        60,
+        75,
+        90,
+    ),
     *(120, 150, 180, 240, 300, 360, 450, 600, 720, 900, 1200, 1800, 2700, 3600),
 )
 _LABEL_SECONDS = (
@@ -74,6 +104,12 @@ _NARROWEST_MAXIMUM = 12
 _LEAST_NAME = 4
 """Shorter phase names are useless."""
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def _column(needed_ns: float, seconds: Sequence[float]) -> int:
+    """The shortest of some times, in ns, that is as long as is needed; the longest of all if none
+    is."""
+    return int(next((s for s in seconds if s * SECOND_NS >= needed_ns), seconds[-1]) * SECOND_NS)
 
 
 class TimeAxis(msgspec.Struct, frozen=True):
@@ -95,13 +131,8 @@ class TimeAxis(msgspec.Struct, frozen=True):
         """The axis with the shortest columns that hold what is known, up to `window_ns`. Where it
         `moves` with the time none is shorter than a sample: each tick would move it by several."""
         needed = min(window_ns, max(last_ns - first_ns, 0)) / max(1, columns)
-        column_ns = max(
-            next(
-                (int(s * SECOND_NS) for s in _NICE_SECONDS if s * SECOND_NS >= needed),
-                int(_NICE_SECONDS[-1] * SECOND_NS),
-            ),
-            interval_ns if moves else 1,
-        )
+        column_ns = _column(needed, _NICE_SECONDS if moves else _ZOOM_SECONDS)
+        column_ns = max(column_ns, interval_ns if moves else 1)
         # If a column gathers several samples, the unfinished one is left out: it would change, and
         # be sent to the terminal, at every tick.
         current = last_ns // column_ns
@@ -111,11 +142,7 @@ class TimeAxis(msgspec.Struct, frozen=True):
     @classmethod
     def of_window(cls, last_ns: int, columns: int, interval_ns: int, window_ns: int) -> TimeAxis:
         """The axis that shows `window_ns`, however much of it is known, or little more."""
-        needed = window_ns / max(1, columns)
-        column_ns = next(
-            (int(s * SECOND_NS) for s in _ZOOM_SECONDS if s * SECOND_NS >= needed),
-            int(_ZOOM_SECONDS[-1] * SECOND_NS),
-        )
+        column_ns = _column(window_ns / max(1, columns), _ZOOM_SECONDS)
         whole = last_ns // column_ns + (column_ns <= interval_ns * 1.5)
         return cls(int(whole * column_ns), column_ns, interval_ns)
 

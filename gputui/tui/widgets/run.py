@@ -27,6 +27,7 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
+    at_most,
     bar,
     clip,
     fit,
@@ -142,8 +143,9 @@ def how_sure(found: Verdict) -> tuple[str, str]:
         return "Unsure", f"shares are of {since}, not of steps: there is no interval"
     best = found.findings[0] if found.findings else None
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
-    is_of_leaf = best is not None and best.step_ns and not (best.with_pauses or best.covers)
-    leaf = LEAF_OF_KEY.get(best.cause) if best is not None and is_of_leaf else None
+    its_leaves = best.of_leaves if best is not None else ()
+    is_of_leaf = best is not None and best.step_ns and not best.with_pauses and len(its_leaves) < 2
+    leaf = its_leaves[0] if is_of_leaf and its_leaves else None
     loop = found.shares_tree or tree
     means = [("", tree.step_mean)]
     if leaf is not None and (own := tree.leaf_mean(leaf)) is not None:
@@ -466,10 +468,7 @@ def notes(run: Run, width: int, most: int | None = None) -> list[Row]:
         cost = tracing_cost(run)
         over = cost is not None and cost.is_over
         rows += wrap(f"! {tracing}" if over else tracing, width, "warn" if over else "dim")
-    if most is None or len(rows) <= most:
-        return rows
-    # A cut of what must be known of a run is marked.
-    return [*rows[: most - 1], clip((*rows[most - 1], (" …", "dim")), width)]
+    return rows if most is None else at_most(rows, most, width)
 
 
 # What the child printed: the last lines in a card, all that is kept of it in Textual's log.
