@@ -498,9 +498,11 @@ def _is_triangle(rows: list[list[Any]], step: int) -> bool:
 
 WINDOWS = 40
 EARLY_WINDOWS, EARLY_S, LATE_S, LONGEST_S = 8, 1.0, 10.0, 3.0
-MOST_RETURNS = 1000
-"""Calls of layers that are looked at in a window, 10 µs or so each: 10 ms of the program's time,
-once a second at first and every ten seconds later. A transformer's forward pass has hundreds."""
+MOST_RETURNS, OF_ALL = 2000, 4
+"""Calls of layers that are looked at in a window: with gradients, of which only the outermost are
+compared (6 µs a call inside on two cores that others used), and for how many of these one without
+gradients counts (10 µs and more): 5 to 12 ms of the program's time, once a second at first and
+every ten seconds later."""
 BACKWARD = 3
 """What a forward pass with its backward pass computes, in forward passes."""
 MOST_LAYERS, MOST_LINES = 4000, 16
@@ -536,7 +538,7 @@ class LayerRepeats:
         """By the number of the frame of a call: what the calls in it compute, and what of it again,
         by line."""
         self._outer = [0, 0]
-        self._whole = 0
+        self._whole = self._in_graded = 0
         self._again: dict[tuple[Any, int], int] = {}
         self._renewed: set[tuple[Any, int]] = set()
         self._repeated_at: dict[int, tuple[Any, int]] = {}
@@ -570,6 +572,7 @@ class LayerRepeats:
         self._next_s = now_s + (EARLY_S if self._windows < EARLY_WINDOWS else LATE_S)
         self._over_s, self._left = now_s + LONGEST_S, MOST_RETURNS
         self._inside.clear()
+        self._in_graded = 0
         self._looks_at_tokens = True
         self._monitoring.register_callback(self._tool, events.PY_RETURN, self._returned)
         self._monitoring.set_local_events(self._tool, self._code, events.PY_RETURN)
@@ -581,15 +584,15 @@ class LayerRepeats:
     def _returned(self, code: Any, _offset: int, made: Any) -> Any:
         if code is not self._code or self._left <= 0:
             return
-        self._left -= 1
+        passes = BACKWARD if self._torch.is_grad_enabled() else 1
+        self._left -= 1 if passes > 1 else OF_ALL
         try:
-            if self._left == 0:
+            if self._left <= 0:
                 self._end()
                 return
             frame = sys._getframe(1)
             if type(made) is tuple and len(made) == 2 and made[1] is not None:
                 self._see_weights(frame)
-            passes = BACKWARD if self._torch.is_grad_enabled() else 1
             # What a backward pass computes again is checkpointing, which saves memory.
             if passes == 1 or self._torch._C._current_graph_task_id() == -1:
                 self._see(frame, made, passes)
@@ -613,12 +616,20 @@ class LayerRepeats:
         if isinstance(layer, (nn.Linear, nn.modules.conv._ConvNd)):
             weight = layer.weight
             whole += passes * 2 * made.numel() * weight.numel() // max(1, weight.shape[0])
+        if passes > 1 and not getattr(layer, "_modules", True):
+            self._in_graded += whole  # of the outermost call, which alone is compared
+            return
         around, caller = frame.f_back, None
         while around is not None:
             if around.f_code is self._code:
                 caller = around
                 break
             around = around.f_back
+        if passes > 1:
+            self._in_graded += whole
+            if caller is not None:
+                return
+            whole, self._in_graded = self._in_graded, 0
         is_again, renews = self._compare(layer, names.get("args", ()), names.get("kwargs", {}))
         before = self._repeated_at.pop(id(layer), None) if renews else None
         if before is not None and before in self._again:  # else told with what it is in
