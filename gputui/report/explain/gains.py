@@ -84,8 +84,11 @@ def _forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> G
         return GainForecast(gain_of((1.0 - STAYS) * share, max(share, beyond_usual(tree))))
     if model is not None:
         return model(step, share)
-    if LEAVES[leaf].is_idle:
+    if leaf is Leaf.WAIT:
         return GainForecast(step.freed(share, Leaf.HOST))
+    if LEAVES[leaf].is_idle:
+        others = max(0.0, step.idle - share)
+        return GainForecast(gain_of((1.0 - STAYS) * share, share + FOLLOWS * others))
     return GainForecast(gain_of(share))
 
 
