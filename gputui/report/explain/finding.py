@@ -161,7 +161,14 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         if self.gains:
             texts = [gain.text for gain in self.gains if gain.text]
             return f"{capital('; '.join(texts))}{steps}{self._condition}." if texts else ""
-        return f"How much faster is not known: {self.gain_unknown}." if self.gain_unknown else ""
+        if not self.gain_unknown:
+            return ""
+        bounds = f" ({_times(self.alone)} if all idle time goes)" if self._is_idle else ""
+        return f"How much faster is not known: {self.gain_unknown}{bounds}."
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cause.startswith("idle.") and self.alone > 1.0
 
     @property
     def _steps(self) -> str:
