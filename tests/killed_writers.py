@@ -19,7 +19,7 @@ from pathlib import Path
 from gputui.model.events import AnyEvent, CaptureDelta, Distribution, KernelDelta, RunOutput
 from gputui.state import Session
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.journal.reader import members
+from gputui.store.journal.reader import recording_files
 from tests.events_for_tests import at, attached, header, run_started
 from tests.sessions_for_tests import contents
 
@@ -87,7 +87,7 @@ def one_kill(path: Path, limits: Limits, dice: random.Random) -> str | None:
     summed.apply(open_journal(path, summed=True))
     if near(whole) != near(summed):
         return f"{path}: with its sums it is another session"
-    for file in members(path):
+    for file in recording_files(path):
         file.unlink()
     return None
 

@@ -27,7 +27,7 @@ from gputui.cli.options import COMMANDS, MAIN, MODES
 from gputui.model import events
 from gputui.model.events import GpuSample, HostSample, Scope, base
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.metrics import charted, metrics_of
+from gputui.model.metrics import charted_fields, metrics_of
 from gputui.render.comparison import ComparisonDocument
 from gputui.render.prometheus import (
     BUSY_SECONDS,
@@ -334,7 +334,7 @@ def _time_series(panel: _Panel) -> dict[str, Any]:
 def _machine(kind: type[Struct], prefix: str, legend: str) -> Iterator[_Panel]:
     """A panel for each figure that has a chart."""
     seen = set()
-    for metric in charted(kind).values():
+    for metric in charted_fields(kind).values():
         if metric.prometheus is None or metric.prometheus in seen:
             continue
         seen.add(metric.prometheus)

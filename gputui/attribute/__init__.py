@@ -91,7 +91,7 @@ def median(values: Int64s) -> float:
     return float(ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2
 
 
-def present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
+def codes_present(codes: npt.NDArray[np.uint8] | npt.NDArray[np.int8], limit: int) -> list[int]:
     """Which codes below `limit` (at most 128) occur, in order. Counting the codes would take four
     times as long."""
     occur = codes.tobytes()
@@ -126,17 +126,17 @@ def pick(rows: Slots, where: Int64s | Bools) -> Slots:
     """`rows[where]`, 20 times faster: NumPy copies structured rows field by field."""
     if where.dtype == np.bool_:
         where = np.flatnonzero(where)
-    return whole(rows).take(where).view(rows.dtype)
+    return opaque(rows).take(where).view(rows.dtype)
 
 
 def stack(pieces: Sequence[Slots]) -> Slots:
     """Structured rows end to end, copied in one block as in `pick`; one part is not copied."""
     if len(pieces) == 1:
         return pieces[0]
-    return np.concatenate([whole(part) for part in pieces]).view(pieces[0].dtype)
+    return np.concatenate([opaque(part) for part in pieces]).view(pieces[0].dtype)
 
 
-def whole(rows: Slots) -> Slots:
+def opaque(rows: Slots) -> Slots:
     """Structured rows viewed as opaque ones, which NumPy copies quickly."""
     return np.ascontiguousarray(rows).view(np.dtype((np.void, rows.dtype.itemsize)))
 
@@ -651,7 +651,9 @@ class TimedOperations(NamedTuple):
         return TimedOperations._make(column.take(rows) for column in self)
 
 
-def timed(records: Slots, calls: Slots, kernels: Int64s, first: Bools) -> TimedOperations:
+def timed_operations(
+    records: Slots, calls: Slots, kernels: Int64s, first: Bools
+) -> TimedOperations:
     """The columns of records and of their calls, in whose ranges they count."""
     starts = times_ns(records["start"])
     return TimedOperations(

@@ -20,16 +20,16 @@ from gputui.attribute import (
     Strings,
     UInt32s,
     durations_ns,
+    opaque,
     pick,
     stack,
     times_ns,
-    whole,
 )
 from gputui.attribute.accounting import Accounting
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.distributions import ValueSums
 from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
-from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, place
+from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, find_ranges
 from gputui.attribute.ranges import StartEndRanges
 from gputui.attribute.streams import LaunchIntervals
 from gputui.model.events import ApiDelta
@@ -132,7 +132,7 @@ class CallWindow:
             if len(rows) == len(calls):
                 calls = its
             else:
-                whole(calls)[rows] = whole(its)
+                opaque(calls)[rows] = opaque(its)
             rest = rest[~hit]
             fresh = ~run.calls["answered"][places]
             if fresh.any():
@@ -336,7 +336,7 @@ class CudaCalls:
             return np.empty(0, CALL)
         starts = times_ns(records["start"])
         threads = records["thread"].astype(np.int64)
-        placement = place(self._stacks, self._main_thread, threads, starts)
+        placement = find_ranges(self._stacks, self._main_thread, threads, starts)
         names = self._number_names(records["name"])
         keys = (
             (placement.nodes << (_NAME_BITS + 1))

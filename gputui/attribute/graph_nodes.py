@@ -22,7 +22,7 @@ from gputui.attribute import (
     pick,
     times_ns,
 )
-from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, place
+from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, find_ranges
 from gputui.ring import GraphPart, RecordKind
 
 MAX_NODES = 1 << 20
@@ -93,7 +93,7 @@ class GraphNodes:
         made = pick(records, (kinds == GraphPart.GRAPH) | (kinds == GraphPart.NODE))
         if len(made):
             threads, times = made["thread"].astype(np.int64), times_ns(made["start"])
-            around = place(self._stacks, self._main_thread, threads, times).nodes
+            around = find_ranges(self._stacks, self._main_thread, threads, times).nodes
             begun = made["sub"] == GraphPart.GRAPH
             self._began_in |= dict(
                 zip(made["e"][begun].tolist(), around[begun].tolist(), strict=True)

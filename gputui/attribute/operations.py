@@ -26,7 +26,7 @@ from gputui.attribute import (
     sorted_columns,
     stack,
     take_rows,
-    timed,
+    timed_operations,
     times_ns,
 )
 from gputui.attribute.accounting import Accounting
@@ -285,7 +285,7 @@ class GpuOperations:
             kernels = np.full(len(records), NO_KERNEL)
             is_kernel = are_kernels(records)
             kernels[is_kernel] = self._names.numbers(pick(records, is_kernel), now_ns)
-            operations = timed(records, calls, kernels, nothing)
+            operations = timed_operations(records, calls, kernels, nothing)
             self._measure(records, calls, operations, waiting.ran[chosen], ~due[chosen])
             waiting.ran |= chosen
             waiting.accounted |= due
@@ -314,7 +314,7 @@ class GpuOperations:
         if not len(records):
             return
         kernels = np.full(len(records), NO_KERNEL)
-        operations = timed(records, calls, kernels, first)
+        operations = timed_operations(records, calls, kernels, first)
         starts, ends, devices = operations.starts, operations.ends, operations.devices
         durations = durations_ns(starts, ends)
         nodes, inherited = operations.nodes, calls["inherited"]

@@ -278,7 +278,9 @@ class Placement:
     secondary_nodes: Int64s
 
 
-def place(stacks: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int64s) -> Placement:
+def find_ranges(
+    stacks: RangeStacks, main_thread: int, threads: Int64s, times_ns: Int64s
+) -> Placement:
     """Find the ranges around each moment of a thread."""
     count = len(threads)
     instances = np.full(count, NO_INSTANCE)

@@ -59,7 +59,7 @@ def say(text: str) -> None:
         begin_line()
         print(f"gputui: {sanitize(text)}", file=sys.stderr)
     except OSError:
-        release()
+        release_streams()
 
 
 def let_through(name: Literal["stdout", "stderr"], data: bytes) -> None:
@@ -108,7 +108,7 @@ def _amid_line() -> bool:
     return "stderr" in _unended
 
 
-def complete() -> None:
+def complete_streams() -> None:
     """Opens the standard streams that this process was started without. Otherwise the next file
     opened would get the number of a stream, and printed text would end up in a recording. Writing
     to standard output then fails, as it does without a descriptor; narration on standard error is
@@ -138,7 +138,7 @@ def _is_open(number: int) -> bool:
     return True
 
 
-def tolerate() -> None:
+def tolerate_encoding() -> None:
     """Print a character the encoding lacks as ASCII instead of failing."""
     codecs.register_error("gputui.base.sanitize", for_encoding)
     for stream in (sys.stdout, sys.stderr):
@@ -146,7 +146,7 @@ def tolerate() -> None:
             stream.reconfigure(errors="gputui.base.sanitize")
 
 
-def release() -> None:
+def release_streams() -> None:
     """Drop streams that nobody reads any more: flushing them at exit would change the exit
     status.
     """

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from gputui.base import FAILED, VERSION, GputuiError, did_you_mean
 from gputui.base.sanitize import sanitize
-from gputui.base.standard_streams import complete, release, say, tolerate
+from gputui.base.standard_streams import complete_streams, release_streams, say, tolerate_encoding
 from gputui.cli import options
 from gputui.cli.declaration import Command, Option, UsageError, boolean, choice, modes_text
 from gputui.cli.options import COMMANDS, MAIN, MODES, has_hosts, settings
@@ -368,8 +368,8 @@ _CANNOT_WRITE = {errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG
 
 def run(arguments: Sequence[str]) -> int:
     """Do what `arguments` say; the exit status."""
-    complete()
-    tolerate()
+    complete_streams()
+    tolerate_encoding()
     try:
         return _dispatch(list(arguments))
     except BrokenPipeError:
@@ -396,7 +396,7 @@ def run(arguments: Sequence[str]) -> int:
         say("no thread can be started: the limit of processes (ulimit -u) or memory is reached")
         return FAILED
     finally:
-        release()
+        release_streams()
 
 
 def _parsed(command: Command, words: list[str]) -> argparse.Namespace:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from gputui.base import GputuiError
 from gputui.base.standard_streams import say
 from gputui.cli.declaration import Command, UsageError
-from gputui.cli.live import expanded, limits_of, need_terminal, plain, run_screen
+from gputui.cli.live import expanded_name, limits_of, need_terminal, plain_part, run_screen
 from gputui.cli.options import MAIN, command
 from gputui.cli.record import UnattendedRecorder, Wake, print_answer
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
@@ -226,7 +226,7 @@ def _send(fleet: Fleet) -> None:
     lacking = [link for link in fleet.links.values() if _lacks(link) and not _is_pythonless(link)]
     if not lacking or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    from gputui.collect.hosts.fleet import FOLDER, ShipError, ship
+    from gputui.collect.hosts.fleet import FOLDER, ShipError, ship_gputui
 
     sent, answer = [], ""
     for link in lacking:
@@ -237,7 +237,7 @@ def _send(fleet: Fleet) -> None:
         if answer in ("y", "a"):
             say(f"{link.target.name}: sending gputui")
             try:
-                sent.append(ship(link.target))
+                sent.append(ship_gputui(link.target))
             except ShipError as error:
                 say(f"{link.target.name}: not sent: {error}")
     fleet.reconnect(sent, _CONNECTING_S)
@@ -490,7 +490,7 @@ class HostsRecorder(UnattendedRecorder):
 
 def _path(options: argparse.Namespace, host: str, run: FarRun | None) -> Path:
     if options.output:
-        return Path(expanded(options.output, host=host))
+        return Path(expanded_name(options.output, host=host))
     path = default_path(f"{run.name}-{host}" if run and run.name else host, time.time())
     make_folder(path.parent)
     return path
@@ -547,7 +547,7 @@ def screen_of_job(options: argparse.Namespace, run: FarRun) -> int:
 
 def _screen_of_job(options: argparse.Namespace, run: FarRun, folder: Path) -> int:
     with (
-        files(options, lambda host: folder / f"{plain(host)}.gputui") as copies,
+        files(options, lambda host: folder / f"{plain_part(host)}.gputui") as copies,
         connected(options, run) as fleet,
     ):
         shown: list[JobOnHosts] = []

@@ -55,7 +55,7 @@ def record(watch: Watch) -> int:
         return path_here
 
     if options.output and options.output != "-":
-        options.output = expanded(options.output)
+        options.output = expanded_name(options.output)
     path = None if options.output == "-" else Path(options.output) if options.output else place()
     limits = limits_of(options)
     capture = capture_options(options, request)
@@ -88,7 +88,7 @@ def screen(watch: Watch) -> int:
 
     options, request = watch.options, watch.request
     need_terminal(options)
-    output = Path(expanded(options.output)) if options.output else None
+    output = Path(expanded_name(options.output)) if options.output else None
     _check_only(options)
     shown = show_first(options) if request is None else None
     try:
@@ -388,7 +388,7 @@ RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 JOBS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID")
 
 
-def expanded(
+def expanded_name(
     name: str, environment: Mapping[str, str] | None = None, host: str | None = None
 ) -> str:
     """A file name with `{host}` (this one, or `host`), `{rank}` and `{job}` filled in from the
@@ -401,17 +401,17 @@ def expanded(
     def value(match: re.Match[str]) -> str:
         word = match[1]
         if word == "host":
-            return plain(os.uname().nodename if host is None else host)
+            return plain_part(os.uname().nodename if host is None else host)
         names = RANKS if word == "rank" else JOBS
         text = next((variables[variable] for variable in names if variables.get(variable)), None)
         if text is None:
             raise UsageError(f"-o {name}: {{{word}}} is not known: none of {', '.join(names)} set")
-        return plain(text)
+        return plain_part(text)
 
     return re.sub(r"\{(host|rank|job)\}", value, name)
 
 
-def plain(text: str) -> str:
+def plain_part(text: str) -> str:
     """As a part of a file's name, whatever the environment holds."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:100] or "unknown"
 

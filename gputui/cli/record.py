@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gputui.base.sanitize import cut_to_width, sanitize
-from gputui.base.standard_streams import begin_line, columns, draw, notify, release, say
+from gputui.base.standard_streams import begin_line, columns, draw, notify, release_streams, say
 from gputui.collect.child import ENDING_S, GRACE_S
 from gputui.collect.live import Live, LiveOptions
 from gputui.collect.traced_run import RunRequest
@@ -247,7 +247,7 @@ class _MachineRecorder(UnattendedRecorder):
         closing.join(_CLOSING_S)
         if closing.is_alive():
             say("the recording is incomplete: its reader has stopped reading")
-            release()
+            release_streams()
             os._exit(1)
         return gone == [True]
 
@@ -418,7 +418,7 @@ def print_answer(session: Session, run: Run | None, path: Path | None, out: Text
         print(answer_text(session, run, columns(out), more), file=out, end="", flush=True)
     except OSError:
         # The reader of the summary is gone; the recording has it.
-        release()
+        release_streams()
 
 
 def _exporter(session: Session, address: tuple[str, int] | None) -> Exporter | None:

@@ -175,7 +175,7 @@ def recordings(names: list[str]) -> list[str]:
     """The recordings named. Files of a rotated one, as a shell expands x*.gputui, count as one; a
     file named by itself is read by itself.
     """
-    from gputui.store.journal.reader import first_of, members
+    from gputui.store.journal.reader import first_of, recording_files
 
     kept: list[str] = []
     gathered: set[Path] = set()
@@ -183,7 +183,7 @@ def recordings(names: list[str]) -> list[str]:
         first = first_of(Path(name))
         named = {Path(other) for other in names if first_of(Path(other)) == first}
         # Only the headers decide: x and x.2 may also be different recordings.
-        if len(named) == 1 or not named <= {*members(first)}:
+        if len(named) == 1 or not named <= {*recording_files(first)}:
             kept.append(name)
         elif first not in gathered:
             gathered.add(first)

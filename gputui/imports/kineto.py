@@ -33,8 +33,8 @@ from gputui.imports.kineto_columns import (
     ROWS_AT_ONCE,
     OperationTable,
     TimedRows,
-    amount,
-    number,
+    byte_count,
+    id_number,
 )
 from gputui.imports.kineto_events import TraceEvents, TraceFacts
 from gputui.imports.reading import (
@@ -566,14 +566,16 @@ class KinetoTrace:
         """The devices that something ran on: traces list every one of the machine."""
         return tuple(
             GpuFacts(
-                index=number(gpu.id),
+                index=id_number(gpu.id),
                 uuid="",
                 name=sanitize(gpu.name, 200),
                 compute_capability=(
-                    f"{number(gpu.major)}.{number(gpu.minor)}" if gpu.major is not None else None
+                    f"{id_number(gpu.major)}.{id_number(gpu.minor)}"
+                    if gpu.major is not None
+                    else None
                 ),
-                sm_count=number(gpu.sm_count) or None,
-                memory_total_bytes=amount(gpu.memory_bytes) or None,
+                sm_count=id_number(gpu.sm_count) or None,
+                memory_total_bytes=byte_count(gpu.memory_bytes) or None,
             )
             for gpu in beside.gpus[:MAX_GPUS]
             if gpu.id in self._table.devices

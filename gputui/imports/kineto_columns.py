@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gputui.attribute import Bools, Int64s, Slots, pick, stack, whole
+from gputui.attribute import Bools, Int64s, Slots, opaque, pick, stack
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
@@ -106,7 +106,7 @@ class OperationTable:
         self.also: Callable[[Slots], None] | None = None
         """Also gets the rows of each portion, ranges or records of a kind, as they are read."""
         self._kept = 0
-        self._numbers = _Kept(number)
+        self._numbers = _Kept(id_number)
         self._texts = _Kept(self.texts.of_text)
 
     def add(self, events: Sequence[AnyTraceEvent]) -> None:
@@ -166,7 +166,7 @@ class OperationTable:
 
     def _count_pids(self, events: list[AnyTraceEvent]) -> None:
         for pid, count in Counter([event.pid for event in events]).items():
-            self.pids[number(pid)] += count
+            self.pids[id_number(pid)] += count
 
     def _add_memory(self, event: AnyTraceEvent) -> None:
         arguments = event.args
@@ -174,7 +174,7 @@ class OperationTable:
             self._kept += 1
             size = max(-MOST_BYTES, min(MOST_BYTES, arguments.memory_bytes))
             self.of_operators.add(
-                ns(event.ts), number(event.tid) & THREAD, number(arguments.memory_type), size
+                ns(event.ts), id_number(event.tid) & THREAD, id_number(arguments.memory_type), size
             )
         if arguments.memory_type != _CUDA_DEVICE or arguments.allocated is None:
             return
@@ -186,11 +186,11 @@ class OperationTable:
         name = event.args.name
         if name is None or len(self.thread_names) + len(self.commands) >= MAX_THREAD_NAMES:
             return
-        if event.name == "thread_name" and number(event.pid) != 0:
+        if event.name == "thread_name" and id_number(event.pid) != 0:
             named = _THREAD.fullmatch(name)
-            self.thread_names[number(event.tid) & THREAD] = sanitize(named[1] if named else name)
+            self.thread_names[id_number(event.tid) & THREAD] = sanitize(named[1] if named else name)
         elif event.name == "process_name":
-            self.commands[number(event.pid)] = sanitize(name, 500)
+            self.commands[id_number(event.pid)] = sanitize(name, 500)
 
     # --- records
 
@@ -228,7 +228,7 @@ class OperationTable:
             of_kernel = np.fromiter(map(rows.__getitem__, launched), np.int64, len(launched))
             records["d"] = self.shapes.number_shapes(records["name"], shapes[of_kernel])
             return records
-        records["value"] = [amount(event.args.bytes) for event in events]
+        records["value"] = [byte_count(event.args.bytes) for event in events]
         kinds = np.array([_memory_kinds(event.name) for event in events], np.int64)
         records["sub"], records["source_kind"] = kinds[:, 0], kinds[:, 1]
         records["destination_kind"] = kinds[:, 2]
@@ -283,7 +283,7 @@ class TimedRows:
             if not len(self._held):
                 self._held = np.empty(ROWS_HELD, self._dtype)
             added = rows[: ROWS_HELD - self._filled]
-            whole(self._held)[self._filled : self._filled + len(added)] = whole(added)
+            opaque(self._held)[self._filled : self._filled + len(added)] = opaque(added)
             self._filled += len(added)
             rows = rows[len(added) :]
 
@@ -412,7 +412,9 @@ class AllocationEvents:
         if device not in self._columns and len(self._columns) >= self.MAX_DEVICES:
             return
         columns = self._columns.setdefault(device, (array("q"), array("q"), array("q")))
-        for column, value in zip(columns, (time, amount(allocated), amount(reserved)), strict=True):
+        for column, value in zip(
+            columns, (time, byte_count(allocated), byte_count(reserved)), strict=True
+        ):
             column.append(value)
 
     def devices(self) -> Iterator[tuple[int, Int64s, Int64s, Int64s]]:
@@ -461,12 +463,12 @@ def _times_ns(events: list[AnyTraceEvent]) -> tuple[Int64s, Int64s]:
     return columns[0], columns[1]
 
 
-def amount(value: int | None) -> int:
+def byte_count(value: int | None) -> int:
     """A count of bytes, 0 where it makes no sense."""
     return value if value is not None and 0 <= value < 1 << 62 else 0
 
 
-def number(value: float | str | None) -> int:
+def id_number(value: float | str | None) -> int:
     """A process, thread, device or stream: older traces write `stream 7`."""
     if isinstance(value, str):
         digits = _DIGITS.search(value)
@@ -509,7 +511,7 @@ def _shape(
 ) -> tuple[int, ...]:
     if grid is None or block is None:
         return (0,) * 9
-    values = (*grid, *block, amount(registers), amount(shared_bytes), 0)
+    values = (*grid, *block, byte_count(registers), byte_count(shared_bytes), 0)
     return tuple(min(max(0, value), _U32) for value in values)
 
 

@@ -69,11 +69,11 @@ def read(path: str | os.PathLike[str], *, frames: Frames | None = None) -> Recor
 def _in_folder(place: Path) -> list[str]:
     """What is to be read one by one: all recordings of a folder, if they are of no one job."""
     from gputui.playback.opening import is_of_one_job
-    from gputui.store.recordings import files
+    from gputui.store.recordings import recordings_in
 
     if not place.is_dir() or is_of_one_job(place):
         return [str(place)]
-    return [str(entry.path) for entry in files(place)] or [str(place)]
+    return [str(entry.path) for entry in recordings_in(place)] or [str(place)]
 
 
 class Recording:

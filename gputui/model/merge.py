@@ -24,7 +24,7 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
+def declared_fields(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
     """The fields of a Struct whose annotation carries a mark of type `wanted`: by field name, the
     type without the mark, and the mark."""
     marks = {}
@@ -39,7 +39,7 @@ def declared(kind: type, wanted: type) -> dict[str, tuple[Any, Any]]:
 @made_once
 def rules(kind: type[msgspec.Struct]) -> dict[str, Rule]:
     """The rule of every field. Raises TypeError where a field has none: it could not be merged."""
-    by_field = {name: rule for name, (_, rule) in declared(kind, Rule).items()}
+    by_field = {name: rule for name, (_, rule) in declared_fields(kind, Rule).items()}
     for name in kind.__struct_fields__:
         if name not in by_field:
             raise TypeError(f"{kind.__name__}.{name} declares no rule by which it is merged")
@@ -119,7 +119,7 @@ class Merger(Generic[_Part]):
     def __init__(self, kind: type[_Part], row: type[Any] | None = None) -> None:
         """`row` may be a class written by hand: only the fields that it shares with the part are
         then added up. Without it, rows have the class that `row_type` makes."""
-        types = declared(kind, Rule)
+        types = declared_fields(kind, Rule)
         self._row = row or row_type(kind)
         self._rules = {
             name: rule

@@ -162,7 +162,7 @@ def metrics_of(*kinds: type[Struct]) -> Mapping[str, Metric]:
 
 
 @functools.cache
-def charted(kind: type[Struct]) -> Mapping[str, Metric]:
+def charted_fields(kind: type[Struct]) -> Mapping[str, Metric]:
     """The fields with a chart, the first of them first."""
     places = {
         field: metric.chart.place for field, metric in metrics_of(kind).items() if metric.chart

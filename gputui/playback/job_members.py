@@ -28,7 +28,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.store import SUFFIXES
-from gputui.store.recordings import files
+from gputui.store.recordings import recordings_in
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader
@@ -130,7 +130,7 @@ def members_of(folder: Path, opened: Open) -> tuple[list[Member], list[str]]:
 
 def _paths(folder: Path) -> list[Path]:
     """Recordings, and what other tools wrote, by name."""
-    paths = [recording.path for recording in files(folder)]
+    paths = [recording.path for recording in recordings_in(folder)]
     try:
         others = [entry for entry in os.scandir(folder) if entry.name.endswith(OTHER_TOOLS)]
     except OSError as error:

@@ -43,7 +43,7 @@ from gputui.model.events import (
 from gputui.playback.job_members import MAX_MEMBERS, Machines, Member, Open, members_of
 from gputui.store import SUFFIXES
 from gputui.store.journal import JournalReader, RotatedReader, open_journal
-from gputui.store.recordings import files
+from gputui.store.recordings import recordings_in
 
 if TYPE_CHECKING:
     from gputui.store.journal.reader import RecordingReader
@@ -372,7 +372,7 @@ class FollowedJob:
     def _look(self) -> None:
         """Begin to read recordings that are new, the newest first."""
         self._looked_s = time.monotonic()
-        for path in (recording.path for recording in files(self._folder)[:MAX_MEMBERS]):
+        for path in (recording.path for recording in recordings_in(self._folder)[:MAX_MEMBERS]):
             if path in self._read or not path.name.endswith(SUFFIXES):
                 continue
             try:

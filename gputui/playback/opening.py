@@ -222,7 +222,7 @@ def load(
     one. With `raw_names`, phases keep the full names of their ranges, numbers included. With
     `tables`, the session may hold only what these tables show. Raises JournalError."""
     with closing(open_recording(name, summed=True, tables=tables)) as recording:
-        return fold(recording, number, raw_names=raw_names)
+        return fold_recording(recording, number, raw_names=raw_names)
 
 
 def is_of_one_job(folder: Path) -> bool:
@@ -231,7 +231,7 @@ def is_of_one_job(folder: Path) -> bool:
     return bool(members) and not left_out and all(member.rank is None for member in members)
 
 
-def fold(
+def fold_recording(
     recording: RecordingReader, number: int | None = None, *, raw_names: bool = False
 ) -> Loaded:
     """Loads a run of an open recording. Raises JournalError."""
@@ -239,11 +239,11 @@ def fold(
     for run in session.runs.values():
         run.raw_names = raw_names
     return Loaded(
-        recording.name, session, chosen(session, recording.name, number), remarks(recording)
+        recording.name, session, chosen_run(session, recording.name, number), remarks(recording)
     )
 
 
-def chosen(session: Session, name: str, number: int | None) -> Run | None:
+def chosen_run(session: Session, name: str, number: int | None) -> Run | None:
     """A session's run by number; if that is None, the newest, if any. Raises JournalError."""
     if number is None:
         return session.run

@@ -67,7 +67,7 @@ def comparison_text(comparison: Comparison, width: int | None = None, more: str 
         fill(line, width, subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2))
         if width
         else line
-        for line in answer(comparison).splitlines()
+        for line in verdict_text(comparison).splitlines()
     ]
     sections = ["\n".join([*verdicts, ""])] * bool(verdicts)
     sections += [to_text(table, width) for table in tables]
@@ -95,7 +95,7 @@ def _runs(comparison: Comparison) -> AnyTable:
     return Table("runs", "Compared", columns, rows, "; ".join(comparison.remarks))
 
 
-def answer(comparison: Comparison) -> str:
+def verdict_text(comparison: Comparison) -> str:
     """The verdict on each run, for the head of a comparison; empty where there is none."""
     return "\n".join(line for change in changes(comparison) for line in _verdict(change))
 
@@ -394,7 +394,7 @@ def sameness(table: AnyTable) -> Callable[[tuple[Cell, ...]], bool]:
     return lambda row: row[beyond] == "no" or row[change] == 0
 
 
-def effects(comparison: Comparison) -> dict[str, float]:
+def longer_by_cause(comparison: Comparison) -> dict[str, float]:
     """How much longer a step is for each cause, in ns, by the cause's name in the table; of two
     runs."""
     longer_ns = {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gputui.model import units
 from gputui.model.events import GpuSample, HostSample, ServerSample
 from gputui.model.leaves import LEAVES, PALETTE, Leaf
-from gputui.model.metrics import Metric, Unit, charted
+from gputui.model.metrics import Metric, Unit, charted_fields
 from gputui.render.summary import title_of
 from gputui.render.text_tables import header, shortened
 from gputui.report.answer import Group
@@ -454,17 +454,17 @@ def _machine(session: Session, run: Run | None) -> Iterator[str]:
     first = run.started.time_ns if run else session.started_ns
     last = first + run.duration_ns if run else session.readings.last_ns
     sampled: list[tuple[str, Mapping[str, Metric], Samples[GpuSample] | Samples[HostSample]]] = [
-        (f"GPU {index}: {gpu.facts.name}", charted(GpuSample), gpu.samples)
+        (f"GPU {index}: {gpu.facts.name}", charted_fields(GpuSample), gpu.samples)
         for index, gpu in sorted(session.gpus.items())
     ]
     served: list[tuple[str, Mapping[str, Metric], Samples[ServerSample]]] = [
-        (f"{server.engine} at {server.url}", charted(ServerSample), server.samples)
+        (f"{server.engine} at {server.url}", charted_fields(ServerSample), server.samples)
         for server in session.servers.values()
     ]
     for name, metrics, samples in (
         *served,
         *sampled,
-        ("The host", charted(HostSample), session.host_samples),
+        ("The host", charted_fields(HostSample), session.host_samples),
     ):
         charts = [
             chart

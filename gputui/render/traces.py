@@ -21,7 +21,7 @@ from gputui.playback.job_recording import JobRecording, MemberNumbers
 from gputui.playback.opening import (
     TEMPORARY_BYTES,
     Loaded,
-    fold,
+    fold_recording,
     load,
     open_import,
     open_recording,
@@ -97,14 +97,14 @@ def _written(
     if path.is_dir():
         with closing(open_recording(str(path), summed=True)) as job:
             if isinstance(job, JobRecording):
-                loaded = fold(job, number)
+                loaded = fold_recording(job, number)
                 loaded.needed_run()
                 return loaded, write_job_trace(job, writer, folder), True
     imported = open_import(path, writer, summed=True)
     if imported is None:
         return None
     with closing(imported):
-        return fold(imported, number), 0, False
+        return fold_recording(imported, number), 0, False
 
 
 def _recorded(name: str, number: int | None) -> tuple[Loaded, TraceReader]:

@@ -336,7 +336,7 @@ def amount_text(what: str, value: float) -> str:
     return metric.unit.mean(int(value) if value.is_integer() else value)
 
 
-def about(alert: Alert) -> str:
+def condition_text(alert: Alert) -> str:
     """The condition, with the GPU it was raised on."""
     return alert.condition.replace(f"{ANY_GPU}.", f"{alert.subject}.", 1)
 
@@ -344,8 +344,8 @@ def about(alert: Alert) -> str:
 def alert_text(alert: Alert) -> str:
     """What happened, in a line: "ALERT gpu0.temperature_celsius > 85 for 30s: 87 °C"."""
     if alert.raised:
-        return f"ALERT {about(alert)}: {amount_text(alert.what, alert.value)}"
-    return f"alert over: {about(alert)}: {amount_text(alert.what, alert.worst)} at worst"
+        return f"ALERT {condition_text(alert)}: {amount_text(alert.what, alert.value)}"
+    return f"alert over: {condition_text(alert)}: {amount_text(alert.what, alert.worst)} at worst"
 
 
 # How several hosts are: who is lost, who is in trouble, who does little while the others work.

@@ -13,7 +13,7 @@ import msgspec
 from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration
-from gputui.report.alerts import about
+from gputui.report.alerts import condition_text
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -41,7 +41,7 @@ from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
-from gputui.report.tables.serving import in_one_line
+from gputui.report.tables.serving import server_line
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset
@@ -281,11 +281,11 @@ def _alert(row: AlertRow) -> str:
     held = f"from {since} to the end"
     if row.held_ns is not None:
         held = f"for {units.duration(row.held_ns)} from {since}"
-    return f"{about(row.span.raised)}: {row.worst} at worst, {held}"
+    return f"{condition_text(row.span.raised)}: {row.worst} at worst, {held}"
 
 
 def _engines(session: Session) -> Group:
-    return [Line("engine", in_one_line(server), 3) for server in session.servers.values()]
+    return [Line("engine", server_line(server), 3) for server in session.servers.values()]
 
 
 def _title(run: Run) -> str:

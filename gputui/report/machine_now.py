@@ -25,7 +25,7 @@ from gputui.model.events import (
 )
 from gputui.model.metrics import GROUPS, PERCENT, Metric, OnceTable
 from gputui.model.units import moment
-from gputui.report.schema import AnyTable, Column, Show, TableSpec, plain, rate, text
+from gputui.report.schema import AnyTable, Column, Show, TableSpec, rate, text, whole_number
 from gputui.report.tables.processes import PROCESSES_NOW
 from gputui.state import Gpu, Run, Session, gpu_metrics, mig_metrics
 from gputui.state.session import Hosts
@@ -163,7 +163,8 @@ GPUS_NOW: TableSpec[Gpu] = TableSpec(
         text("Memory", "memory",
              lambda gpu: _of_memory(newest_sample(gpu), gpu.facts.memory_total_bytes)),
         text("Power", "power", lambda gpu: of_whole(
-            newest_sample(gpu).power_watts, newest_sample(gpu).power_limit_watts, plain, " W")),
+            newest_sample(gpu).power_watts, newest_sample(gpu).power_limit_watts, whole_number,
+            " W")),
         text("Temp", "temperature",
              lambda gpu: units.celsius(newest_sample(gpu).temperature_celsius)),
     ),
@@ -205,9 +206,9 @@ CLOCKS_NOW: TableSpec[Gpu] = TableSpec(
         text("P", "performance_state", lambda gpu: units.MISSING
              if (state := newest_sample(gpu).performance_state) is None else f"P{state}"),
         text("SM MHz", "sm_clock", lambda gpu: of_whole(
-            newest_sample(gpu).sm_clock_mhz, gpu.facts.max_sm_clock_mhz, plain)),
+            newest_sample(gpu).sm_clock_mhz, gpu.facts.max_sm_clock_mhz, whole_number)),
         text("Mem MHz", "memory_clock", lambda gpu: of_whole(
-            newest_sample(gpu).memory_clock_mhz, gpu.facts.max_memory_clock_mhz, plain)),
+            newest_sample(gpu).memory_clock_mhz, gpu.facts.max_memory_clock_mhz, whole_number)),
         text("Margin", "temperature_margin",
              lambda gpu: units.celsius(_status(gpu).temperature_margin_celsius)),
         text("Mem temp", "memory_temperature",
@@ -231,7 +232,7 @@ LINKS_NOW: TableSpec[Gpu] = TableSpec(
         rate("In", "pcie_rx", lambda gpu: newest_sample(gpu).pcie_rx_bytes_per_s),
         rate("Out", "pcie_tx", lambda gpu: newest_sample(gpu).pcie_tx_bytes_per_s),
         text("NVLink", "nvlink", lambda gpu: of_whole(
-            _status(gpu).nvlink_active_count, gpu.facts.nvlink_count, plain)),
+            _status(gpu).nvlink_active_count, gpu.facts.nvlink_count, whole_number)),
         rate("In", "nvlink_rx", lambda gpu: newest_sample(gpu).nvlink_rx_bytes_per_s),
         rate("Out", "nvlink_tx", lambda gpu: newest_sample(gpu).nvlink_tx_bytes_per_s),
         text("To GPUs", "topology", lambda gpu: " ".join(
@@ -530,7 +531,7 @@ def memory_text(sample: GpuSample | None) -> str:
     return f"{units.size(sample.memory_used_bytes)} of {units.size(sample.memory_total_bytes)}"
 
 
-def busy(sample: GpuSample | None) -> float | None:
+def busy_percent(sample: GpuSample | None) -> float | None:
     """How much of the GPU works: SM active where it is known."""
     if sample is None:
         return None
@@ -570,7 +571,7 @@ def out_of_line(gpus: Sequence[Gpu]) -> list[str]:
 def recent_load(gpu: Gpu) -> float | None:
     loads = []
     for _, sample in islice(reversed(gpu.samples.history), _RECENT):
-        load = busy(sample)
+        load = busy_percent(sample)
         if load is not None:
             loads.append(load)
     return sum(loads) / len(loads) if loads else None

@@ -31,7 +31,7 @@ def always(_cells: Sequence[Cell]) -> bool:
     return True
 
 
-def never(_cells: Sequence[Cell]) -> bool:
+def for_programs(_cells: Sequence[Cell]) -> bool:
     """The column is for programs."""
     return False
 
@@ -291,13 +291,13 @@ def _columns_of(show: Show | None, unit: str, kind: type, **usual: Any) -> Make:
     return make
 
 
-def plain(value: float | None) -> str:
+def whole_number(value: float | None) -> str:
     return units.MISSING if value is None else f"{value:.0f}"
 
 
 text = _columns_of(None, "", str, flexible=True)
 """Names, which may be cut."""
-number = _columns_of(plain, "", int)
+number = _columns_of(whole_number, "", int)
 """Numbers that are not quantities: ids, ranks."""
 time = _columns_of(units.duration, "ns", int)
 size = _columns_of(units.size, "bytes", int)
@@ -456,7 +456,7 @@ def _of_domains(domains: Counter[str]) -> str:
 # Rows in the order of a column.
 
 
-def in_order(rows: Iterable[R], by: Column[R] | None, *, other_way: bool = False) -> list[R]:
+def sorted_rows(rows: Iterable[R], by: Column[R] | None, *, other_way: bool = False) -> list[R]:
     """Rows by a column, figures from the largest, texts from A, those without last; without a
     column as they come. All but these the other way round, if asked."""
     if by is None:

@@ -25,7 +25,7 @@ from gputui.model.events import (
     StepTimeline,
 )
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.merge import declared, key_fields, merged_by
+from gputui.model.merge import declared_fields, key_fields, merged_by
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW, StepBlocks
 from gputui.model.units import count, duration
 from gputui.report.explain.advice import micro_batches_of, steady_loops
@@ -87,7 +87,7 @@ def why_no_stretch(run: Run) -> str | None:
     return None
 
 
-def in_words(run: Run, scope: RunScope) -> str:
+def scope_in_words(run: Run, scope: RunScope) -> str:
     """The scope, as a person reads it."""
     if scope.part is ScopeKind.STEPS:
         return f"steps {scope.first:,} to {scope.last:,} of the steady ones"
@@ -103,7 +103,7 @@ _Row = TypeVar("_Row", LoopDelta, LeafTime)
 _NAMES = {Scope.WARMUP: "of warm-up", Scope.EVALUATION: "of evaluation", Scope.PAUSE: "pauses"}
 
 
-def cut(run: Run, scope: RunScope) -> Run:
+def cut_to_scope(run: Run, scope: RunScope) -> Run:
     """The run as if it had been nothing but its scope."""
     if scope.part is ScopeKind.STEADY:
         return run
@@ -198,7 +198,7 @@ def tables_of_processes(
 
     return {
         name: {} if name == "shapes" else own(getattr(holder, name))
-        for name in declared(type(holder), TableOf)
+        for name in declared_fields(type(holder), TableOf)
     }
 
 
@@ -506,7 +506,7 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
 # What a step that was kept in parts is among the others: a usual one, a slow one, none of them.
 
 
-def what_it_is(step: StepLanes | StepOperations | StepTimeline, tree: TimeTree | None) -> str:
+def step_in_words(step: StepLanes | StepOperations | StepTimeline, tree: TimeTree | None) -> str:
     """What a step is compared with the others, in a few words, by its length and place among the
     steps of its device; empty if these are not known."""
     usual_ns = tree.step_ns.median if tree is not None else None

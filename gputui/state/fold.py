@@ -50,7 +50,7 @@ from gputui.model.events import (
     StepTimeline,
     ThreadNamed,
 )
-from gputui.model.merge import declared, merger_of
+from gputui.model.merge import declared_fields, merger_of
 from gputui.model.naming import is_kernel_launch
 from gputui.model.steps import StepBlocks, blocks_of
 from gputui.state.run import (
@@ -312,7 +312,7 @@ def delta(session: Session, run: Run, event: CaptureDelta) -> None:
     _open_ranges(run, event)
 
 
-_IN_TABLES_ONLY: dict[str, tuple[()]] = dict.fromkeys(declared(CaptureDelta, Reader), ())
+_IN_TABLES_ONLY: dict[str, tuple[()]] = dict.fromkeys(declared_fields(CaptureDelta, Reader), ())
 
 
 def _without_tables(delta: CaptureDelta) -> CaptureDelta:

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from gputui.base.decoding import msgpack_decoder
-from gputui.model.metrics import charted
+from gputui.model.metrics import charted_fields
 
 # The newest of what a session sees, in bounded memory; saved copies share what is older.
 
@@ -399,7 +399,7 @@ class Samples(msgspec.Struct, Generic[_Sample]):
     def empty(cls, kind: type[_Sample], most: int = HISTORY_SAMPLES) -> Samples[_Sample]:
         """No samples yet. The day keeps those fields of the samples that have a chart."""
         pairs = tuple[int, kind]  # type: ignore[valid-type]
-        return cls(History(pairs, most), LongHistory.empty(tuple(charted(kind))))
+        return cls(History(pairs, most), LongHistory.empty(tuple(charted_fields(kind))))
 
     def add(self, time_ns: int, sample: _Sample) -> None:
         """Make `sample` the newest, and add it to both histories."""

@@ -295,7 +295,7 @@ class Readings(msgspec.Struct):
                 sharing.percent += others
 
 
-def grown(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns: int) -> None:
+def add_growth(counters: dict[_Key, Growth], key: _Key, value: float | None, time_ns: int) -> None:
     """Add a reading of a counter, if there is one."""
     if value is None:
         return

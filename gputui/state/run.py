@@ -61,7 +61,7 @@ from gputui.model.events import (
     WindowWork,
 )
 from gputui.model.leaves import LEAVES, leaf_of_number
-from gputui.model.merge import declared, key_fields, merged_by, merger_of, row_type
+from gputui.model.merge import declared_fields, key_fields, merged_by, merger_of, row_type
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import StepBlocks
 from gputui.state.history import History
@@ -121,7 +121,7 @@ def fold_of(holder: type[msgspec.Struct]) -> Fold:
     """The fold of the tables that a class declares, each under the name of the delta's field."""
     tables = [
         (name, _table_fold(mark.kind, name in ALSO_OUTSIDE))
-        for name, (_, mark) in declared(holder, TableOf).items()
+        for name, (_, mark) in declared_fields(holder, TableOf).items()
     ]
 
     def fold(tables_of: Any, delta: CaptureDelta, places: Places) -> int:

@@ -34,7 +34,15 @@ from gputui.model.events import (
 from gputui.model.metrics import metrics_of
 from gputui.model.units import duration
 from gputui.state.history import HISTORY_SAMPLES, Samples
-from gputui.state.readings import MOST_SERVERS, THROTTLED, AlertSpan, Gpu, Readings, Server, grown
+from gputui.state.readings import (
+    MOST_SERVERS,
+    THROTTLED,
+    AlertSpan,
+    Gpu,
+    Readings,
+    Server,
+    add_growth,
+)
 from gputui.state.run import Run
 
 
@@ -358,7 +366,7 @@ def gpu_status(session: Session, gpu: Gpu, event: GpuStatus) -> None:
     if event.energy_joules is not None:
         _count_energy(session, event.gpu, event.time_ns, event.energy_joules)
     for reason, seconds in (event.throttle_seconds or {}).items():
-        grown(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
+        add_growth(readings.throttle_seconds, (event.gpu, reason), seconds, event.time_ns)
     for field, metric in _TROUBLES:
         now, before = getattr(event, field), getattr(gpu.status, field, None)
         if now is not None and before is not None and now > before:

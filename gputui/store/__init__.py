@@ -40,23 +40,23 @@ def default_folder() -> Path:
 
 def default_path(name: str, moment: float) -> Path:
     """An unused `<UTC time>-<name>.gputui` in the default folder; `moment` in seconds."""
-    path = default_folder() / stamped(name, moment)
+    path = default_folder() / stamped_name(name, moment)
     number = 2
     # Not Path.exists: in another user's home it raises.
     while os.path.exists(path):
-        path = default_folder() / stamped(name, moment, f"-{number}")
+        path = default_folder() / stamped_name(name, moment, f"-{number}")
         number += 1
     return path
 
 
-def stamped(name: str, moment: float, ending: str = "") -> str:
+def stamped_name(name: str, moment: float, ending: str = "") -> str:
     """`<UTC time>-<name><ending>.gputui`; `moment` in seconds."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(moment))
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:40] or "session"
     return f"{stamp}-{plain}{ending}.gputui"
 
 
-def numbered(path: Path, number: int) -> Path:
+def numbered_path(path: Path, number: int) -> Path:
     """File `number` of the recording at `path`: x.gputui, x.2.gputui, …"""
     if number == 1:
         return path

@@ -19,7 +19,7 @@ from gputui.model.events import AnyEvent, Header, RunEnded, RunStarted
 from gputui.model.naming import command_key
 from gputui.model.units import MISSING, parameter
 from gputui.store import SQLITE_SUFFIX, SUFFIXES, snapshots, trace_path
-from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, members
+from gputui.store.journal.reader import LINE_LIMIT, JournalReader, decode, first_of, recording_files
 
 # What the beginning and the end of a recording reveal about its run; the middle is not read.
 
@@ -183,7 +183,7 @@ class Found:
     files: tuple[Path, ...]
 
 
-def files(folder: Path) -> list[Found]:
+def recordings_in(folder: Path) -> list[Found]:
     """The recordings of `folder`, newest first; like `recordings`, but reads only the beginning of
     files whose names continue another.
     """
@@ -220,20 +220,20 @@ def _sets(paths: Collection[Path]) -> dict[Path, tuple[Path, ...]]:
     """The files of each recording, by its `path`."""
     sets: dict[Path, tuple[Path, ...]] = {}
     for first in {first_of(path) for path in paths} - set(paths):
-        its_files = tuple(file for file in members(first) if file in paths)
+        its_files = tuple(file for file in recording_files(first) if file in paths)
         if len(its_files) > 1:
             sets[first] = its_files
     firsts = {first_of(path) for path in paths if first_of(path) != path} & set(paths)
     for first in firsts:
-        sets[first] = tuple(file for file in members(first) if file in paths)
+        sets[first] = tuple(file for file in recording_files(first) if file in paths)
     grouped = {file for its_files in sets.values() for file in its_files}
     return sets | {path: (path,) for path in paths if path not in grouped}
 
 
-def describe(path: Path) -> RecordingEntry:
+def describe_recording(path: Path) -> RecordingEntry:
     """What one recording holds; of a rotated one, all its files."""
     try:
-        its_files = tuple(members(path))
+        its_files = tuple(recording_files(path))
         facts = [file.stat() for file in its_files]
     except OSError as error:
         return RecordingEntry(path, 0, 0, problem=f"cannot read {path}: {reason(error)}")
@@ -306,7 +306,7 @@ def _look_at_later(later_files: Sequence[Path], seen: Probe) -> None:
 def belongings(path: Path) -> list[Path]:
     """The files of a recording: its own, their traces and memory snapshots."""
     paths = []
-    for file in members(path):
+    for file in recording_files(path):
         paths += [
             file,
             *(trace for trace in (trace_path(file),) if trace.exists()),
@@ -317,7 +317,7 @@ def belongings(path: Path) -> list[Path]:
     return list(dict.fromkeys([*paths, *beside, *snapshots(path)]))
 
 
-def rename(path: Path, name: str) -> Path:
+def rename_recording(path: Path, name: str) -> Path:
     """Rename a recording and everything that belongs to it, within its folder; the new path.
 
     The suffix is kept if `name` has none. Everything is renamed or, with JournalError, nothing; if
@@ -328,7 +328,7 @@ def rename(path: Path, name: str) -> Path:
     suffixes = (*sorted(SUFFIXES, key=len, reverse=True), SQLITE_SUFFIX)
     suffix = next((s for s in suffixes if path.name.endswith(s)), "")
     target = path.with_name(name if name.endswith(suffixes) else f"{name}{suffix}")
-    if len(members(path)) > 1 and not target.name.endswith(suffix):
+    if len(recording_files(path)) > 1 and not target.name.endswith(suffix):
         raise JournalError(f"{path} is one of several files: keep the suffix {suffix}")
     stem, new_stem = trace_path(path).stem, trace_path(target).stem
     pairs = []
@@ -359,7 +359,7 @@ def _named_back(done: Sequence[tuple[Path, Path]]) -> str:
     return f"; {', '.join(left)} was already renamed" if left else ""
 
 
-def delete(path: Path) -> int:
+def delete_recording(path: Path) -> int:
     """Remove a recording and everything that belongs to it; how many files that were.
 
     Raises JournalError, which says how many are already gone.

@@ -224,9 +224,9 @@ class Model:
         run, scope = self.run, self.scope
         if scope is None or run is None:
             return run
-        from gputui.report.scope import cut
+        from gputui.report.scope import cut_to_scope
 
-        return self.once("cut", lambda: cut(run, scope))
+        return self.once("cut", lambda: cut_to_scope(run, scope))
 
     @property
     def tables(self) -> Tables | None:

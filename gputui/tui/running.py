@@ -205,7 +205,7 @@ def _session_of(app: GputuiApp) -> Session | None:
 
 def _leave(app: GputuiApp) -> None:
     """What stays on the terminal of the newest run: the answer."""
-    from gputui.base.standard_streams import columns, release
+    from gputui.base.standard_streams import columns, release_streams
     from gputui.render.summary import answer_text, ways_on
 
     session = app.last_session()
@@ -217,4 +217,4 @@ def _leave(app: GputuiApp) -> None:
         sys.stdout.write(answer_text(session, session.run, columns(sys.stdout), more))
         sys.stdout.flush()
     except OSError:
-        release()  # the terminal is gone
+        release_streams()  # the terminal is gone

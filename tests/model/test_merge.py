@@ -23,13 +23,13 @@ from gputui.model.events import (
     Scope,
     Sum,
 )
-from gputui.model.merge import declared, merge, rules
+from gputui.model.merge import declared_fields, merge, rules
 from tests.events_for_tests import at, times
 from tests.store.test_journal_sums import deltas
 
 
 def test_every_kind_of_part_says_how_each_of_its_fields_is_merged() -> None:
-    parts = [of for of, rule in declared(CaptureDelta, Rule).values() if rule is Rule.PARTS]
+    parts = [of for of, rule in declared_fields(CaptureDelta, Rule).values() if rule is Rule.PARTS]
     assert len(parts) >= 14
     for part in parts:
         kind = part.__args__[0]

@@ -14,7 +14,7 @@ from gputui.model.events import (
     MigSample,
     ProcessSample,
 )
-from gputui.model.metrics import GROUPS, Metric, charted, metrics_of, spread_fields
+from gputui.model.metrics import GROUPS, Metric, charted_fields, metrics_of, spread_fields
 from gputui.state import gpu_metrics, mig_metrics
 
 _IDENTITY = "says what the others are of"
@@ -83,7 +83,7 @@ def test_no_two_figures_have_one_place() -> None:
     assert len(details) == len(set(details))
     assert {group for group, _ in details} == set(GROUPS)
     for kind in (GpuSample, HostSample):
-        places = [metric.chart.place for metric in charted(kind).values() if metric.chart]
+        places = [metric.chart.place for metric in charted_fields(kind).values() if metric.chart]
         assert places == sorted(set(places))
 
 

@@ -27,7 +27,7 @@ from gputui.model.events import (
     RunMetrics,
     RunResult,
 )
-from gputui.model.metrics import charted
+from gputui.model.metrics import charted_fields
 from gputui.model.units import percent
 from gputui.render import formats
 from gputui.render.html import FOLDED, TOP, line, timelines
@@ -402,7 +402,7 @@ def test_a_chart_of_hours_goes_back_to_the_start() -> None:
             ),
         ]
     )
-    field, metric = next(iter(charted(HostSample).items()))
+    field, metric = next(iter(charted_fields(HostSample).items()))
     found = session.host_samples.track(field).peaks(at(0), session.readings.last_ns)
     assert found[0][1] == 90.0
     assert found == sorted(found)

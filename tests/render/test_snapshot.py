@@ -12,7 +12,7 @@ import pytest
 from gputui.cli.dispatch import run
 from gputui.state import Session
 from gputui.store.journal import JournalReader
-from gputui.store.recordings import delete, rename
+from gputui.store.recordings import delete_recording, rename_recording
 
 CODE = "import os, sys; open(os.environ['GPUTUI_SNAPSHOT'], 'wb').write(sys.argv[1].encode())"
 
@@ -94,11 +94,11 @@ def test_it_goes_where_its_recording_goes(kept: tuple[Path, str], tmp_path: Path
     shutil.copytree(kept[0].parent, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "x.gputui.gz"
     (tmp_path / "x2.run1.gputui-snapshot").write_text("another's")
-    renamed = rename(path, "y")
+    renamed = rename_recording(path, "y")
     assert {entry.name for entry in tmp_path.iterdir()} == {
         "y.gputui.gz", "y.run1.gputui-snapshot", "x2.run1.gputui-snapshot"
     }  # fmt: skip
-    delete(renamed)
+    delete_recording(renamed)
     assert [entry.name for entry in tmp_path.iterdir()] == ["x2.run1.gputui-snapshot"]
 
 

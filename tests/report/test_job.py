@@ -16,7 +16,7 @@ from gputui import read
 from gputui.attribute.reader import job_in
 from gputui.cli.declaration import UsageError
 from gputui.cli.dispatch import run as main
-from gputui.cli.live import expanded
+from gputui.cli.live import expanded_name
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,
@@ -234,11 +234,11 @@ def test_a_folder_without_ranks_is_an_error(
 
 def test_a_file_for_each_host_rank_and_job() -> None:
     environment = {"SLURM_JOB_ID": "12/../3", "RANK": "5"}
-    assert expanded("runs/{job}/{rank}.gputui", environment) == "runs/12-..-3/5.gputui"
-    assert expanded("{other}.gputui", {}) == "{other}.gputui"
-    assert "{host}" not in expanded("{host}", {})
+    assert expanded_name("runs/{job}/{rank}.gputui", environment) == "runs/12-..-3/5.gputui"
+    assert expanded_name("{other}.gputui", {}) == "{other}.gputui"
+    assert "{host}" not in expanded_name("{host}", {})
     with pytest.raises(UsageError, match=r"is not known: none of SLURM_JOB_ID"):
-        expanded("{job}.gputui", {})
+        expanded_name("{job}.gputui", {})
 
 
 def test_the_job_is_read_from_the_environment() -> None:

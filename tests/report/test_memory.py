@@ -22,10 +22,10 @@ from gputui.report.tables import is_memory_metric, metric_text, run_tables
 from gputui.report.tables.memory import (
     Held,
     allocation_rows,
-    held,
     held_by_phase,
     is_allocation,
     is_release,
+    memory_held,
     phase_memory,
     transfers,
 )
@@ -174,10 +174,10 @@ def test_a_run_without_memory_operations_has_no_rows() -> None:
 def test_what_a_device_held_is_of_the_run_alone() -> None:
     session = session_of(sample(2, GIB), sample(3, 3 * GIB), sample(4, 2 * GIB), run_ended())
     session.apply([sample(20, 50 * GIB)])
-    found = held(session.gpus[0], run_of(session))
+    found = memory_held(session.gpus[0], run_of(session))
     assert found is not None
     assert (found.first, found.most) == (GIB, 3 * GIB)
-    assert held(session_of().gpus[0], run_of(session)) is None
+    assert memory_held(session_of().gpus[0], run_of(session)) is None
 
 
 def test_what_a_device_held_counts_for_the_phase_that_began_last() -> None:
@@ -271,7 +271,7 @@ def test_what_ran_before_and_after_the_run_is_not_in_its_memory_or_throttling() 
         assert memory is not None
         assert power is not None
         assert (memory.minimum, memory.maximum, memory.count) == (3 << 30, 4 << 30, 2)
-        assert held(session.gpus[0], run) == Held(3 << 30, 4 << 30, 2)
+        assert memory_held(session.gpus[0], run) == Held(3 << 30, 4 << 30, 2)
         assert power.count == 5
         assert run.readings.throttle_samples == {(0, "board limit"): 1}
         assert throttled_in(run, 0) == ["board limit 50 % of the run"]

@@ -13,7 +13,7 @@ from gputui.model.events import (
     ProcessDetached,
     ProcessSample,
 )
-from gputui.report.schema import in_order
+from gputui.report.schema import sorted_rows
 from gputui.report.tables.processes import (
     PROCESSES_NOW,
     ProcessRow,
@@ -88,7 +88,7 @@ def test_our_own_process_is_shown_where_the_driver_lists_other_pids() -> None:
 def test_rows_without_a_figure_come_last(values: list[float | None], descending: bool) -> None:
     rows = [ProcessRow(pid=pid, cpu_percent=value) for pid, value in enumerate(values)]
     by = PROCESSES_NOW.column("cpu_percent")
-    ordered = in_order(rows, by, other_way=not descending)
+    ordered = sorted_rows(rows, by, other_way=not descending)
     assert sorted(row.pid for row in ordered) == list(range(len(values)))
     known = [value for value in values if value is not None]
     told = [row.cpu_percent for row in ordered]
@@ -100,7 +100,7 @@ def test_rows_without_a_figure_come_last(values: list[float | None], descending:
 def test_every_column_sorts(column: str) -> None:
     session = session_of(on(0, user="b", command="x"), on(1, pid=9, user="a", command="y"))
     by = PROCESSES_NOW.column(column)
-    assert {row.pid for row in in_order(process_rows(session), by)} == {7, 9}
+    assert {row.pid for row in sorted_rows(process_rows(session), by)} == {7, 9}
 
 
 @pytest.mark.parametrize(

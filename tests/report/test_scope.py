@@ -14,8 +14,8 @@ from gputui.report.scope import (
     RunScope,
     ScopeKind,
     beside_benchmark,
-    cut,
-    in_words,
+    cut_to_scope,
+    scope_in_words,
     scopes,
     why_no_stretch,
 )
@@ -36,7 +36,7 @@ def run_of(name: str) -> Run:
 
 
 def tree_of(run: Run, scope: RunScope) -> TimeTree:
-    tree = time_tree(cut(run, scope))
+    tree = time_tree(cut_to_scope(run, scope))
     assert tree is not None
     return tree
 
@@ -62,16 +62,16 @@ def test_the_parts_of_the_steps_add_up_to_all_of_them() -> None:
 def test_warm_up_and_the_rest_of_the_run_can_be_taken_in() -> None:
     run = run_of(LAUNCH)
     steady, turns, everything = scopes(run)
-    assert in_words(run, steady) == "steady steps"
-    assert in_words(run, turns) == "all steps, with 2 of warm-up"
-    assert in_words(run, everything) == "all time since the first kernel"
+    assert scope_in_words(run, steady) == "steady steps"
+    assert scope_in_words(run, turns) == "all steps, with 2 of warm-up"
+    assert scope_in_words(run, everything) == "all time since the first kernel"
     trees = [tree_of(run, scope) for scope in (steady, turns, everything)]
     assert [tree.steps for tree in trees] == [STEPS, STEPS + 2, 0]
     assert trees[0].wall_ns < trees[1].wall_ns < trees[2].wall_ns
     assert trees[1].step_ns.count == STEPS + 2
     assert trees[2].wall_ns == sum(time.ns for time in run.leaf_times.values())
     assert not trees[2].beside_ns
-    found = verdict(analysed(cut(run, everything)))
+    found = verdict(analysed(cut_to_scope(run, everything)))
     assert found is not None
     assert found.headline.endswith("of the time since its first kernel.")
 

@@ -18,7 +18,7 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
-from gputui.report.tables.serving import LATENCIES, SERVERS, in_one_line
+from gputui.report.tables.serving import LATENCIES, SERVERS, server_line
 from gputui.state import Session
 from tests.report.test_verdict import a_run, delta
 
@@ -190,7 +190,7 @@ def test_tables():
     assert (ttft["latency"], ttft["mean_ns"], ttft["count"]) == ("TTFT", 150_000_000, 10)
     assert ttft["p50_ns"] == [100_000_000, 250_000_000]
     assert ttft["p99_ns"] == [2_500_000_000, None]
-    assert in_one_line(session.servers[URL]) == (
+    assert server_line(session.servers[URL]) == (
         "vLLM, means: 7.0 running; TTFT 150 ms; 125 tokens/s out"
     )
     assert "over 2.50 s" in LATENCIES.table(session, None).for_people()[2][0]

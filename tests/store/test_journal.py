@@ -27,7 +27,7 @@ from gputui.model.events import (
     StepOperations,
 )
 from gputui.state import Session
-from gputui.store import numbered
+from gputui.store import numbered_path
 from gputui.store.journal import (
     JournalError,
     JournalReader,
@@ -598,9 +598,9 @@ def test_no_recording_is_ever_larger_than_it_may_be(
 
 
 def test_numbers_go_before_the_suffix() -> None:
-    assert numbered(Path("a/x.gputui.zst"), 3) == Path("a/x.3.gputui.zst")
-    assert numbered(Path("x.jsonl"), 2) == Path("x.jsonl.2")
-    assert numbered(Path("x.gputui"), 1) == Path("x.gputui")
+    assert numbered_path(Path("a/x.gputui.zst"), 3) == Path("a/x.3.gputui.zst")
+    assert numbered_path(Path("x.jsonl"), 2) == Path("x.jsonl.2")
+    assert numbered_path(Path("x.gputui"), 1) == Path("x.gputui")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

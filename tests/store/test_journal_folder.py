@@ -14,7 +14,14 @@ from msgspec.structs import replace
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store import snapshot_path, trace_path
 from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.recordings import RecordingEntry, belongings, delete, describe, files, rename
+from gputui.store.recordings import (
+    RecordingEntry,
+    belongings,
+    delete_recording,
+    describe_recording,
+    recordings_in,
+    rename_recording,
+)
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 
@@ -35,7 +42,7 @@ def record(
 
 
 def recordings(folder: Path) -> list[RecordingEntry]:
-    return [describe(found.path) for found in files(folder)]
+    return [describe_recording(found.path) for found in recordings_in(folder)]
 
 
 @pytest.mark.parametrize("suffix", [".gputui", ".gputui.gz", ".gputui.zst"])
@@ -43,7 +50,7 @@ def recordings(folder: Path) -> list[RecordingEntry]:
 def test_a_recording_is_described_by_its_beginning_and_its_end(
     tmp_path: Path, suffix: str, outputs: int
 ) -> None:
-    entry = describe(record(tmp_path / f"x{suffix}", outputs))
+    entry = describe_recording(record(tmp_path / f"x{suffix}", outputs))
     assert (entry.kind, entry.name, entry.hostname) == ("workload", "inference", "testhost")
     assert (entry.started_ns, entry.length_ns, entry.run_ns) == (at(1), 9 * 10**9, 7 * 10**9)
     assert (entry.result, entry.gpus) == ("ended with status 3", ("NVIDIA Test",))
@@ -52,7 +59,10 @@ def test_a_recording_is_described_by_its_beginning_and_its_end(
 
 
 def test_a_run_whose_end_is_missing_says_so(tmp_path: Path) -> None:
-    assert describe(record(tmp_path / "x.gputui", ended=False)).result == "no end was recorded"
+    assert (
+        describe_recording(record(tmp_path / "x.gputui", ended=False)).result
+        == "no end was recorded"
+    )
 
 
 def samples(count: int) -> list[AnyEvent]:
@@ -65,7 +75,7 @@ def test_the_screen_goes_on_recording_after_a_run_has_ended(
     tmp_path: Path, suffix: str, later: int
 ) -> None:
     path = record(tmp_path / f"x{suffix}", after=samples(later))
-    entry = describe(path)
+    entry = describe_recording(path)
     assert (entry.result, entry.succeeded) == ("ended with status 3", False)
     assert entry.length_ns == (9 + later) * 1_000_000_000
 
@@ -73,7 +83,7 @@ def test_the_screen_goes_on_recording_after_a_run_has_ended(
 @pytest.mark.parametrize("later", [10, 9000])
 def test_a_second_run_without_an_end_is_not_taken_for_the_first(tmp_path: Path, later: int) -> None:
     after = [run_started(2), *samples(later)]
-    entry = describe(record(tmp_path / "x.gputui", after=after))
+    entry = describe_recording(record(tmp_path / "x.gputui", after=after))
     assert (entry.result, entry.succeeded) == ("no end was recorded", None)
 
 
@@ -93,8 +103,8 @@ def test_the_newest_comes_first_and_what_cannot_be_opened_says_why(tmp_path: Pat
 def test_renaming_takes_the_trace_along(tmp_path: Path) -> None:
     path = record(tmp_path / "x.gputui.gz")
     trace_path(path).write_text("trace")
-    assert describe(path).has_trace
-    new = rename(path, "baseline")
+    assert describe_recording(path).has_trace
+    new = rename_recording(path, "baseline")
     assert new == tmp_path / "baseline.gputui.gz"
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "baseline.gputui-trace",
@@ -106,14 +116,14 @@ def test_renaming_takes_the_trace_along(tmp_path: Path) -> None:
 def test_names_that_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     path = record(tmp_path / "x.gputui")
     with pytest.raises(JournalError, match="not a file name"):
-        rename(path, name)
+        rename_recording(path, name)
     assert path.exists()
 
 
 def test_nothing_is_overwritten_by_renaming(tmp_path: Path) -> None:
     path, other = record(tmp_path / "x.gputui"), record(tmp_path / "y.gputui")
     with pytest.raises(JournalError, match="already exists"):
-        rename(path, "y")
+        rename_recording(path, "y")
     assert path.exists()
     assert other.exists()
 
@@ -121,10 +131,10 @@ def test_nothing_is_overwritten_by_renaming(tmp_path: Path) -> None:
 def test_removing_takes_the_trace_along(tmp_path: Path) -> None:
     path = record(tmp_path / "x.gputui")
     trace_path(path).write_text("trace")
-    delete(path)
+    delete_recording(path)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(JournalError, match="cannot remove"):
-        delete(path)
+        delete_recording(path)
 
 
 def rotated(path: Path, later: int = 0) -> list[Path]:
@@ -169,9 +179,9 @@ def test_a_rotated_recording_whose_oldest_files_went_is_one(tmp_path: Path) -> N
     path.unlink()
     [entry] = recordings(tmp_path)
     assert (entry.path, entry.result) == (path, "ended with status 0")
-    assert rename(path, "y") == tmp_path / "y.gputui"
+    assert rename_recording(path, "y") == tmp_path / "y.gputui"
     assert {file.name[:2] for file in tmp_path.iterdir()} == {"y."}
-    delete(tmp_path / "y.gputui")
+    delete_recording(tmp_path / "y.gputui")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -182,14 +192,14 @@ def test_another_recording_that_is_called_so_is_another(tmp_path: Path) -> None:
     writer.close()
     (tmp_path / "x.3.gputui").write_text("hello\n")
     assert len(recordings(tmp_path)) == 3
-    delete(tmp_path / "x.gputui")
+    delete_recording(tmp_path / "x.gputui")
     assert len(recordings(tmp_path)) == 2
 
 
 def test_all_of_a_rotated_recording_is_renamed(tmp_path: Path) -> None:
     written = rotated(tmp_path / "x.gputui")
     events = list(open_journal(tmp_path / "x.gputui"))
-    new = rename(tmp_path / "x.gputui", "y")
+    new = rename_recording(tmp_path / "x.gputui", "y")
     assert sorted(tmp_path.iterdir()) == [
         file.with_name("y" + file.name.removeprefix("x")) for file in written
     ]
@@ -202,13 +212,13 @@ def test_renaming_that_cannot_be_whole_changes_nothing(tmp_path: Path, taken: st
     (tmp_path / taken).write_text("somebody else's")
     before = sorted(tmp_path.iterdir())
     with pytest.raises(JournalError, match="already exists"):
-        rename(tmp_path / "x.gputui", "y")
+        rename_recording(tmp_path / "x.gputui", "y")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_all_of_a_rotated_recording_is_removed(tmp_path: Path) -> None:
     written = rotated(tmp_path / "x.gputui")
-    assert delete(tmp_path / "x.gputui") == len(written)
+    assert delete_recording(tmp_path / "x.gputui") == len(written)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -218,7 +228,7 @@ def test_removing_that_fails_half_way_says_what_is_gone(tmp_path: Path) -> None:
     trace_path(path).unlink()
     trace_path(path).mkdir()  # no file that could be removed
     with pytest.raises(JournalError, match=rf"-trace: .*; \d of its {len(written)} files are gone"):
-        delete(path)
+        delete_recording(path)
     assert path.exists()
 
 
@@ -250,11 +260,11 @@ def test_the_end_of_a_run_is_found_far_from_the_end_of_the_file(tmp_path: Path) 
     writer.write([header(), run_started(), *after, run_ended(), *after])
     writer.write([run_started(run=2)])
     writer.write(after)
-    assert describe(path).result == "no end was recorded"
+    assert describe_recording(path).result == "no end was recorded"
     writer.write([run_ended(run=2), *after])
     writer.close()
     assert path.stat().st_size > 8 << 20
-    assert describe(path).result == "ended with status 0"
+    assert describe_recording(path).result == "ended with status 0"
 
 
 def test_an_nsys_export_is_listed_and_renamed(tmp_path: Path) -> None:
@@ -262,7 +272,7 @@ def test_an_nsys_export_is_listed_and_renamed(tmp_path: Path) -> None:
     path.write_bytes(b"SQLite format 3\0")
     [entry] = recordings(tmp_path)
     assert (entry.path, entry.is_nsys, entry.problem) == (path, True, None)
-    assert rename(path, "other") == tmp_path / "other.sqlite"
+    assert rename_recording(path, "other") == tmp_path / "other.sqlite"
 
 
 def test_what_is_no_file_takes_no_recording_from_the_list(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.statistics import kernel_rows, memory_time_rows
 from gputui.report.tables.bounds import longest_inside
-from gputui.report.tables.time import sums
+from gputui.report.tables.time import leaf_shares
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
@@ -288,7 +288,7 @@ def test_the_ink_equals_the_figure() -> None:
         assert session.run is not None
         tree = time_tree(session.run)
         assert tree is not None
-        known = sums(tree)
+        known = leaf_shares(tree)
         said = [line.label for group in answer(session, session.run) for line in group]
         for state, leaves in (("busy", known.busy), ("idle", known.idle)):
             assert f"{state}  {known.text(leaves):>7}" in said
@@ -344,7 +344,7 @@ def test_a_share_is_rounded_as_in_the_summary() -> None:
     turns = replace(steady, steps=117)  # with its warm-up and pauses
     assert step_points(turns)[1] == "100 of 117 steps, means of some each"
     leaves = {Leaf.MATMUL: 20_388, Leaf.HOST: 48_949, Leaf.WAIT: 29_124, Leaf.LAUNCH: 1_539}
-    known = sums(replace(tree, wall_ns=100_000, leaves=leaves))
+    known = leaf_shares(replace(tree, wall_ns=100_000, leaves=leaves))
     assert [known.text([leaf]) for leaf in leaves] == ["20.4 %", "48.9 %", "29.1 %", "1.5 %"]
     assert (known.text(known.busy), known.text(known.idle)) == ("20.4 %", "79.6 %")
 

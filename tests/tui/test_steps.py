@@ -24,9 +24,9 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.tables.timing import (
     StepColumn,
     columns_of_tree,
+    merged_columns,
     next_slow,
     numbers_row,
-    together,
 )
 from gputui.state import Session
 from gputui.tui.views.steps import StepsView
@@ -121,7 +121,9 @@ def test_single_long_steps_are_seen_among_short_ones() -> None:
     assert numbers_row(columns, 40).strip("─ 140") == "each column one step"
     assert [next_slow(columns, at, 1, 13e6) for at in (0, 3, 39)] == [3, 7, 3]
     assert [next_slow(columns, at, -1, 13e6) for at in (3, 0)] == [39, 39]
-    assert together(columns).ns == 10 * 379e6  # a block's sum once, however many columns it has
+    assert (
+        merged_columns(columns).ns == 10 * 379e6
+    )  # a block's sum once, however many columns it has
 
 
 def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:

@@ -17,10 +17,10 @@ from gputui.attribute import (
     Int64s,
     Strings,
     UInt32s,
+    codes_present,
     differences,
     distinct,
     exclusive,
-    present,
     rows_of,
     take_rows,
     union,
@@ -486,7 +486,7 @@ class DeviceTime:
             starts, ends, took = starts.take(rows), ends.take(rows), took.take(rows)
             leaves, nodes = leaves.take(rows), nodes.take(rows)
         by_leaf = []
-        for leaf in present(leaves, LEAVES):
+        for leaf in codes_present(leaves, LEAVES):
             its = leaves == leaf
             if 2 * np.count_nonzero(its) > len(its):
                 # Nothing of the others is faster than picking most of them.
@@ -505,7 +505,7 @@ class DeviceTime:
     ) -> None:
         groups = _GROUP[leaves]
         above: list[Busy] = []
-        for group in present(groups, _GROUPS):
+        for group in codes_present(groups, _GROUPS):
             members = np.flatnonzero(groups == group)
             rows, begins, finishes = exclusive(starts.take(members), ends.take(members))
             exposed = finishes - begins
@@ -513,7 +513,7 @@ class DeviceTime:
                 exposed -= union(above).covered(begins, finishes)
             shown_leaves = leaves.take(members).take(rows)
             by_leaf = []
-            for leaf in present(shown_leaves, LEAVES):
+            for leaf in codes_present(shown_leaves, LEAVES):
                 shown = np.flatnonzero((shown_leaves == leaf) & (exposed > 0))
                 its = exposed.take(shown)
                 self.tracks.add(leaf, begins.take(shown), finishes.take(shown), its)

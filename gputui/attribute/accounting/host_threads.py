@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Int64s, distinct, median, present, run_starts
+from gputui.attribute import Int64s, codes_present, distinct, median, run_starts
 from gputui.attribute.accounting.thread_readings import COLUMN, LineReadings, States
 from gputui.model.leaves import Leaf
 from gputui.model.naming import is_synchronization
@@ -189,7 +189,7 @@ class ThreadCalls:
         amounts -= np.maximum(stretches.starts.take(pieces), starts.take(rows))
         kinds = stretches.kinds.take(pieces)
         by_doing: Pieces = {}
-        for kind in present(kinds, len(Doing)):
+        for kind in codes_present(kinds, len(Doing)):
             its = np.flatnonzero(kinds == kind)
             by_doing[kind] = _each_once(rows.take(its), amounts.take(its))
         waits = np.flatnonzero(kinds == _WAITING)

@@ -24,7 +24,7 @@ from gputui.collect.hosts import RECORDING, STARTER, hello_line
 from gputui.collect.sampler import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
-from gputui.store import default_folder, make_folder, open_regular, stamped
+from gputui.store import default_folder, make_folder, open_regular, stamped_name
 from gputui.store.journal import JournalWriter
 from gputui.store.journal.files import Compressor, compressor_for
 
@@ -159,7 +159,7 @@ def begin(run: str, name: str, words: Sequence[str]) -> Path:
     Raises FarRunError, with what the recorder printed, if it ends without having written anything.
     """
     moment, _, number = run.partition("-")
-    path = default_folder() / stamped(name, float(moment), f"-{number}")
+    path = default_folder() / stamped_name(name, float(moment), f"-{number}")
     lock = _lock_of(path)
     for folder in (path.parent, lock.parent):
         make_folder(folder)

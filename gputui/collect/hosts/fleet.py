@@ -392,7 +392,7 @@ class _EndedError(GputuiError):
     """The other end closed its output."""
 
 
-def ship(target: HostTarget) -> HostTarget:
+def ship_gputui(target: HostTarget) -> HostTarget:
     """The target with a gputui of its own, sent unless it is there from an earlier time.
 
     Raises ShipError.

@@ -157,10 +157,10 @@ def _md_table(table: AnyTable, _width: int | None) -> str:
 
 
 def _md_comparison(compared: Comparison, _width: int | None) -> str:
-    from gputui.render.comparison import answer, comparison_tables
+    from gputui.render.comparison import comparison_tables, verdict_text
     from gputui.render.text_tables import markdown_text, to_markdown
 
-    lines = [f"{markdown_text(line)}\n" for line in answer(compared).splitlines()]
+    lines = [f"{markdown_text(line)}\n" for line in verdict_text(compared).splitlines()]
     return "\n".join([*lines, *map(to_markdown, comparison_tables(compared))])
 
 
@@ -463,7 +463,7 @@ def _write_parquet(source: ExportSource, path: Path | None) -> Written:
     """With a run's number, the samples and tables of that run; otherwise all samples and the tables
     of the newest run, or of the machine if there is none.
     """
-    from gputui.playback.opening import chosen, open_recording, remarks
+    from gputui.playback.opening import chosen_run, open_recording, remarks
     from gputui.render.columnar import samples_of, span_of, write_parquet
     from gputui.render.summary import tables_with_rows
     from gputui.state import Session
@@ -473,7 +473,7 @@ def _write_parquet(source: ExportSource, path: Path | None) -> Written:
     session = Session()
 
     def tables() -> tuple[Run | None, list[AnyTable]]:
-        run = chosen(session, source.name, source.number)
+        run = chosen_run(session, source.name, source.number)
         return run, tables_with_rows(session, run)
 
     with closing(open_recording(source.name, summed=True)) as recording:

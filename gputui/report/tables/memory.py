@@ -23,9 +23,9 @@ from gputui.report.schema import (
     Column,
     TableSpec,
     count,
+    for_programs,
     if_any,
     if_differs,
-    never,
     number,
     rate,
     size,
@@ -223,7 +223,7 @@ def among_few(samples: int) -> str:
     return " in one reading" if samples == 1 else f" in {samples} readings"
 
 
-def held(gpu: Gpu, run: Run) -> Held | None:
+def memory_held(gpu: Gpu, run: Run) -> Held | None:
     """What a device held while a run's processes had CUDA, as far back as individual samples are
     kept; None before the first sample.
     """
@@ -337,7 +337,7 @@ PHASE_MEMORY: TableSpec[PhaseMemory] = TableSpec(
         time("Allocating", "allocating_ns", lambda row: row.traffic.allocating_ns,
              "Time in these calls", priority=2, label="allocating", width=10),
         text("Path", "path", lambda row: row.path, "Names from the outermost range on",
-             seen=never),
+             seen=for_programs),
     ),
     rows=lambda _session, run: phase_memory(run),
     order=520,

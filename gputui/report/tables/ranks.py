@@ -251,7 +251,7 @@ def _most_first(rank_sum: RankSum) -> tuple[int, int]:
     return -rank_sum.total_ns, rank_sum.rank
 
 
-def most(rows: Sequence[RankSum]) -> str:
+def rank_with_most(rows: Sequence[RankSum]) -> str:
     """The rank with the most time, and how many times that of the rank with the least. If only one
     rank has such time, that rank; empty if no rank has."""
     if not rows:

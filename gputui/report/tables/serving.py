@@ -220,7 +220,7 @@ LATENCIES: TableSpec[LatencyRow] = TableSpec(
 )  # fmt: skip
 
 
-def in_one_line(server: Server) -> str:
+def server_line(server: Server) -> str:
     """Who waited, how long, and for what was read, or why nothing was."""
     name = server.engine or server.url
     if not server.readings:

@@ -572,12 +572,12 @@ class LeafShares(NamedTuple):
         return [leaf for leaf in self.leaves if LEAVES[leaf].is_idle]
 
 
-def sums(tree: TimeTree) -> LeafShares:
+def leaf_shares(tree: TimeTree) -> LeafShares:
     """The shares of a tree as they are written everywhere on the screen."""
     return LeafShares(by_size(tree), tree)
 
 
-def of_scope(tree: TimeTree) -> str:
+def whole_in_words(tree: TimeTree) -> str:
     """What 100 % of a time tree's shares is."""
     if tree.with_pauses:
         return f"100 % = {duration(tree.turn_mean_ns)} with pauses"
@@ -586,7 +586,7 @@ def of_scope(tree: TimeTree) -> str:
     return f"100 % = {duration(tree.wall_ns / max(1, tree.devices))} since the first kernel"
 
 
-def amount(tree: TimeTree, ns: float) -> str:
+def time_a_step(tree: TimeTree, ns: float) -> str:
     """A time of the tree a step, of which a pause is one where they count, or of the whole scope
     where there are no steps."""
     a_step = tree.share(ns) * tree.turn_mean_ns if tree.with_pauses else tree.a_step(ns)

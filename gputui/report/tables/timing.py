@@ -477,7 +477,7 @@ def in_blocks(columns: Iterable[StepColumn]) -> list[StepColumn]:
     return [next(own) for _, own in groupby(columns, lambda column: (column.first, column.steps))]
 
 
-def together(columns: Sequence[StepColumn]) -> StepColumn:
+def merged_columns(columns: Sequence[StepColumn]) -> StepColumn:
     """Columns in a row as one."""
     leaves: dict[Leaf, int] = {}
     blocks = in_blocks(columns)
@@ -534,7 +534,7 @@ their mean."""
 def next_slow(columns: list[StepColumn], place: int, step: int, usual_ns: float) -> int | None:
     """The next slow step or pause from column `place` on, or back; beyond the last one the first
     one again. None where there is none."""
-    mean_ns = together(columns).mean_ns if columns else 0.0
+    mean_ns = merged_columns(columns).mean_ns if columns else 0.0
     slow = [
         n
         for n, column in enumerate(columns)
@@ -593,7 +593,7 @@ def _steps(first: int, steps: int) -> str:
 NEXT_SLOW = "n the next one"
 
 
-def title(tree: TimeTree, seen: list[StepColumn]) -> str:
+def steps_title(tree: TimeTree, seen: list[StepColumn]) -> str:
     """Which steps are in sight, and their mean."""
     shown = sum(each.own[1] + each.pauses for each in seen)
     which = units.count(tree.steps)

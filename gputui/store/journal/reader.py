@@ -25,7 +25,7 @@ from gputui.model.events import (
     Header,
     RunEnded,
 )
-from gputui.store import SUFFIXES, numbered, open_regular
+from gputui.store import SUFFIXES, numbered_path, open_regular
 from gputui.store.journal.files import CompressionError, Repeats, expanded, is_compressed
 
 # Capture events held back, undecoded, until a sum makes them unnecessary.
@@ -512,7 +512,7 @@ def open_journal(
     return RotatedReader(path, files, summed=summed)
 
 
-def members(path: Path) -> list[Path]:
+def recording_files(path: Path) -> list[Path]:
     """The files of the recording at `path` in order: itself, and those whose name and header
     continue it. Only itself if it cannot be read, or was not rotated.
     """
@@ -564,7 +564,7 @@ def _files(path: Path) -> dict[int, Path]:
     for name in names:
         match = _NUMBERED.fullmatch(name)
         number = int(match["number"]) if match else 1
-        if number > 1 and numbered(path, number).name == name:
+        if number > 1 and numbered_path(path, number).name == name:
             by_number[number] = path.with_name(name)
     return by_number
 
@@ -584,7 +584,7 @@ def _first_of_pattern(path: Path) -> Path:
 
 
 def _missing_files(path: Path, missing: list[int]) -> str:
-    names = [numbered(path, number).name for number in missing]
+    names = [numbered_path(path, number).name for number in missing]
     if len(names) > _NAMED:
         names = [f"{names[0]} to {names[-1]}"]
     what = "is" if len(missing) == 1 else "are"

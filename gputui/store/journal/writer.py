@@ -28,7 +28,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.model.merge import merger_of
-from gputui.store import make_folder, numbered
+from gputui.store import make_folder, numbered_path
 from gputui.store.journal.files import Compressor, Limits, Preamble, compressor_for
 from gputui.store.journal.reader import decoder
 
@@ -301,9 +301,9 @@ class JournalWriter:
         assert self.path is not None
         self._finish_file()
         self._file.close()
-        self._files.append((numbered(self.path, self._number), self._in_file))
+        self._files.append((numbered_path(self.path, self._number), self._in_file))
         self._number += 1
-        self._file, self._compressor = _open(numbered(self.path, self._number))
+        self._file, self._compressor = _open(numbered_path(self.path, self._number))
         self._in_file, self._began_ns = 0, None
         if preamble:
             self._append(preamble)

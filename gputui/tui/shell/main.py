@@ -398,7 +398,7 @@ class MainScreen(Commands):
         if run is None:
             self.say("no run yet: shares are of its steps")
             return
-        from gputui.report.scope import STEADY, in_words, scopes, why_no_stretch
+        from gputui.report.scope import STEADY, scope_in_words, scopes, why_no_stretch
 
         found = scopes(run)
         stretch = getattr(self.view, "stretch", None) or self.model.stretch
@@ -412,7 +412,7 @@ class MainScreen(Commands):
         scope = found[(parts.index(now.part) + 1) % len(found)] if now.part in parts else STEADY
         self.model.choose_scope(None if scope == STEADY else scope)
         others = "" if "scope" in self.view.offers else "; GPUs and Runs (6 7) do not follow"
-        self.say(f"scope: {in_words(run, scope)}{others}")
+        self.say(f"scope: {scope_in_words(run, scope)}{others}")
         self.draw()
 
     def action_replay_phase(self) -> None:

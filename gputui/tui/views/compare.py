@@ -12,7 +12,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model.kernel_categories import short_names
 from gputui.model.naming import OF_ONE_NAME
 from gputui.model.units import MISSING
-from gputui.render.comparison import effects, figure_label, sameness
+from gputui.render.comparison import figure_label, longer_by_cause, sameness
 from gputui.report.change import signed_duration
 from gputui.report.compare import NOISE_RULE, Comparison
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
@@ -172,7 +172,7 @@ class CompareView(TableView):
 
         def read() -> Read:
             from gputui.playback.opening import load
-            from gputui.render.comparison import answer, comparison_tables
+            from gputui.render.comparison import comparison_tables, verdict_text
             from gputui.report.comparable import Subject
             from gputui.report.compare import compare
 
@@ -183,13 +183,13 @@ class CompareView(TableView):
             ]
             notes = tuple(note for one in loaded for note in one.remarks)
             comparison = compare(subjects)
-            verdict = answer(comparison).splitlines()
+            verdict = verdict_text(comparison).splitlines()
             return comparison, comparison_tables(comparison), notes, verdict
 
         def done(result: Read) -> None:
             if asked == self._paths:
                 self._comparison, self._tables, self._notes, self._verdict = result
-                self._effects = effects(result[0])
+                self._effects = longer_by_cause(result[0])
                 names = [table.name for table in self._tables]
                 self.tab = next((names.index(name) for name in _FIRST if name in names), 0)
                 self._gputui.main.draw()

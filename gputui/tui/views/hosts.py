@@ -19,7 +19,7 @@ from gputui.report.alerts import (
     hosts_answer,
 )
 from gputui.report.machine_now import (
-    busy,
+    busy_percent,
     memory_role,
 )
 from gputui.report.schema import Column
@@ -154,7 +154,7 @@ _ROLES = ("dim", "value", "warn", "hot")
 
 
 def _cell(gpu: Gpu, now_ns: int, interval_s: float) -> Span:
-    load = busy(gpu.sample)
+    load = busy_percent(gpu.sample)
     if load is None:
         return (f"{'n/a':>{GPU_WIDTH}}", "dim")
     block = _BLOCKS[min(7, int(load / 100 * 8))]

@@ -27,7 +27,7 @@ from gputui.report.statistics import (
 )
 from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE, called_in
-from gputui.report.tables.ranks import RankSum, most, rank_sums
+from gputui.report.tables.ranks import RankSum, rank_sums, rank_with_most
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
@@ -258,7 +258,9 @@ class KernelsView(TableView):
         )
         if read.ranks:
             ranks = read.ranks
-            columns.insert(at + 2, column("most on", lambda row: most(ranks.get(row.name, ())), 2))
+            columns.insert(
+                at + 2, column("most on", lambda row: rank_with_most(ranks.get(row.name, ())), 2)
+            )
         return columns
 
     @property

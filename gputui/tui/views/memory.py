@@ -24,8 +24,8 @@ from gputui.report.tables.memory import (
     allocation_rows,
     among_few,
     called_in,
-    held,
     held_by_phase,
+    memory_held,
     phase_memory,
     transfers,
 )
@@ -347,7 +347,7 @@ class MemoryView(TableView, ChartedView):
         """What one GPU held over the run; with several GPUs the bars show it."""
         session = self.model.session
         gpu = next(iter(session.gpus.values()))
-        over = held(gpu, session.run) if session.run is not None else None
+        over = memory_held(gpu, session.run) if session.run is not None else None
         if note := self.moment_note():
             return note
         if over is None or len(session.gpus) > 1:

@@ -14,7 +14,7 @@ from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, rank_processes, why_not_matched
 from gputui.report.explain.ranks import Lateness, RankLane, lanes_together, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
-from gputui.report.tables.time import amount
+from gputui.report.tables.time import time_a_step
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, heading, joined, wrap
@@ -281,7 +281,7 @@ class RanksView(TableView):
             (
                 (f"{'idle' if LEAVES[leaf].is_idle else 'busy'}  ", "dim"),
                 (f"{LEAVES[leaf].label:<26}", "text"),
-                (f"{percent(100 * tree.share(ns)):>8}  {amount(tree, ns):>9}", "text"),
+                (f"{percent(100 * tree.share(ns)):>8}  {time_a_step(tree, ns):>9}", "text"),
             )
             for leaf, ns in lines
             if ns

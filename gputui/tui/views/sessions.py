@@ -17,9 +17,9 @@ from gputui.store.recordings import (
     RecordingEntry,
     belongings,
     by_command,
-    delete,
+    delete_recording,
     recording_name,
-    rename,
+    rename_recording,
     run_before,
     what_changed,
 )
@@ -245,7 +245,7 @@ class SessionsView(TableView):
         def answered(name: str | None) -> None:
             if name is not None and name.strip() != recording_name(entry.path):
                 self._change(
-                    lambda: rename(entry.path, name.strip()),
+                    lambda: rename_recording(entry.path, name.strip()),
                     lambda new: f"renamed to {recording_name(new)}",
                 )
 
@@ -270,7 +270,7 @@ class SessionsView(TableView):
             text += " Some program seems to be recording into it."
         self.gputui.main.ask(
             "Delete this recording?", text, "delete it",
-            lambda: self._change(lambda: delete(entry.path), told),
+            lambda: self._change(lambda: delete_recording(entry.path), told),
         )  # fmt: skip
 
     def _changeable(self, what: str) -> RecordingEntry | None:

@@ -20,12 +20,12 @@ from gputui.report.tables.timing import (
     StepColumn,
     columns_of_tree,
     in_blocks,
+    merged_columns,
     next_slow,
     no_steps,
     numbers_row,
     slow_words,
-    title,
-    together,
+    steps_title,
 )
 from gputui.state import Run
 from gputui.tui.model import Model
@@ -322,7 +322,7 @@ class StepsView(DraggedView):
         longest_ns = max(each.drawn_ns for each in seen)
         inside = self.inside_scope(seen)
         shown = [inside[n] for n in slowest]
-        rows: list[Row] = [heading(title(tree, seen), width, slow_words(tree))]
+        rows: list[Row] = [heading(steps_title(tree, seen), width, slow_words(tree))]
         self.hint(rows[0], top, NEXT_SLOW, "note(1)")
         ends_at = [f"to {duration(scale)}"]
         if longest_ns > scale:
@@ -351,7 +351,7 @@ class StepsView(DraggedView):
         )  # fmt: skip
         marker = "".join("▲" if at in of else " " for of in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
-        about = self._column if len(chosen) == len(seen) else together(chosen)
+        about = self._column if len(chosen) == len(seen) else merged_columns(chosen)
         words = explained(about, tree, width)
         self.hint(words[0], top + len(rows), "v: shares of these steps", "scope")
         return [*rows, *words]

@@ -23,11 +23,11 @@ from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.time import (
     IciclePart,
     LeafShares,
-    amount,
     divide_by_kernel,
     icicle_of_step,
-    of_scope,
-    sums,
+    leaf_shares,
+    time_a_step,
+    whole_in_words,
 )
 from gputui.state import Run
 from gputui.tui.model import Model
@@ -239,7 +239,7 @@ class TimeView(TableView):
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
         rows = self.table(self._columns(tree, left), self._lines, keys, left, tall + 1, top)
         total = f" {'total':<{_NAME}}{'100.0 %':>{_SHARE + 1}}"
-        figure = amount(tree, tree.wall_ns).rjust(left - len(total))
+        figure = time_a_step(tree, tree.wall_ns).rjust(left - len(total))
         rows.append(((fit(total + figure, left), "dim"),))
         if is_beside:
             for words in scope_words(tree, self.model.scope):
@@ -373,7 +373,7 @@ class TimeView(TableView):
         self.draw()
 
     def _listed(self, tree: TimeTree, kernels: dict[Leaf, list[TableRow]]) -> list[Line]:
-        known, names = sums(tree), self.model.kernel_names
+        known, names = leaf_shares(tree), self.model.kernel_names
         parts = sorted(
             zip(_STATES, (known.busy, known.idle), strict=True),
             key=lambda part: -sum(tree.leaves[leaf] for leaf in part[1]),
@@ -402,7 +402,7 @@ class TimeView(TableView):
 
     def _columns(self, tree: TimeTree, width: int) -> list[Column[Line]]:
         """Name, share, a bar and the time a step of a line; of a kernel what all of them took."""
-        of = of_scope(tree)
+        of = whole_in_words(tree)
         room = max(4, width - _NAME - _SHARE - 16)  # one for a bar to scroll with
 
         def name(line: Line) -> str:
@@ -429,7 +429,7 @@ class TimeView(TableView):
                 of * (len(of) <= room), lambda line: drawn(line)[0], flexible=True, right=False,
                 width=room, role=lambda line: drawn(line)[1],
             ),
-            column("", lambda line: "" if line.kernel else amount(tree, line.ns), width=9),
+            column("", lambda line: "" if line.kernel else time_a_step(tree, line.ns), width=9),
         ]  # fmt: skip
 
     def click_mark(self, line: int, x: int) -> bool:

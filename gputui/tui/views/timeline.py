@@ -23,7 +23,7 @@ from gputui.model.units import count, duration, percent, size
 from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, open_kept, open_lanes
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
-from gputui.report.scope import what_it_is
+from gputui.report.scope import step_in_words
 from gputui.report.statistics import kernel_rows
 from gputui.state import Run
 from gputui.store.trace import Int64s
@@ -400,7 +400,7 @@ class TimelineView(DraggedView):
         else:
             at = self._kept.index(self._step) + 1 if self._step in self._kept else 0
             when = duration(max(0, self._step.start_ns - run.started.time_ns))
-            kind = what_it_is(self._step, self._tree(run))
+            kind = step_in_words(self._step, self._tree(run))
             facts = [duration(self._step.duration_ns), *([kind] if kind else []), f"at {when}"]
             if width < _WIDE:
                 del facts[1:]

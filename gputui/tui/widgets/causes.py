@@ -8,7 +8,7 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import TimeTree
-from gputui.report.tables.time import amount, sums
+from gputui.report.tables.time import leaf_shares, time_a_step
 from gputui.tui.widgets.canvas import Row, Span, apportion, bar, chosen_row, clip, flow, row_width
 
 
@@ -35,7 +35,7 @@ def share_bar(leaf: Leaf, fraction: float, width: int) -> Span:
 
 def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, Leaf]]]:
     """All of the time in `width` cells, and where each leaf is."""
-    known = sums(tree)
+    known = leaf_shares(tree)
     leaves = [*known.busy, *known.idle]
     cells = apportion([float(tree.leaves[leaf]) for leaf in leaves], width)
     spans: list[Span] = []
@@ -63,7 +63,7 @@ def cured_bar(gain: Gain, width: int) -> Row:
 def legend(tree: TimeTree, width: int, lead: Leaf | None = None) -> Row:
     """What the 100 % bar shows: busy, and of it the leaf that the verdict is about, then the idle
     leaves by size; those without room are one."""
-    known = sums(tree)
+    known = leaf_shares(tree)
     role = look(known.busy[0]).role if known.busy else "dim"
     busy: Row = (("█ ", role), (f"busy {known.text(known.busy)}", "value"))
     if lead in known.busy[1:]:
@@ -91,7 +91,7 @@ def cause_rows(
     """A row a leaf, the largest first, and the leaves shown, `lead` always. What has no room, or no
     tenth of a percent, is one row. All bars have one scale, on which the largest leaf is the
     longest."""
-    known = sums(tree)
+    known = leaf_shares(tree)
     shown = [leaf for leaf in known.leaves if known.tenths([leaf])]
     if len(shown) + (len(shown) < len(known.leaves)) > height:
         room = max(0, height - 1)
@@ -111,7 +111,7 @@ def cause_rows(
             (f" {state}  ", "dim"),
             (f"{cut_middle(LEAVES[leaf].label, label):<{label}}", "text"),
             (f" {known.text([leaf]):>8}", "value"),
-            (f" {amount(tree, ns):>8}  ", "text"),
+            (f" {time_a_step(tree, ns):>8}  ", "text"),
         )
         if room >= 4:
             row = (*row, share_bar(leaf, ns / largest, room))
@@ -121,7 +121,7 @@ def cause_rows(
     if rest and height > 0:
         ns = sum(tree.leaves[leaf] for leaf in rest)
         text = f" {len(rest)} smaller".ljust(label + 7)
-        rows.append(((f"{text} {known.text(rest):>8} {amount(tree, ns):>8}", "dim"),))
+        rows.append(((f"{text} {known.text(rest):>8} {time_a_step(tree, ns):>8}", "dim"),))
     return rows, shown
 
 

@@ -25,7 +25,7 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import with_pauses
 from gputui.report.machine_now import (
     INSTANCES_NOW,
-    busy,
+    busy_percent,
     health,
     memory_role,
     memory_text,
@@ -280,7 +280,7 @@ def list_columns(model: Model, spark_width: int, look: Look) -> list[Column[Gpu]
     return [
         column("GPU", lambda gpu: str(gpu.facts.index), 0),
         column("name", lambda gpu: gpu.facts.name, 6, flexible=True, right=False, width=8),
-        column("busy", lambda gpu: percent(busy(gpu.sample)), 0, width=5),
+        column("busy", lambda gpu: percent(busy_percent(gpu.sample)), 0, width=5),
         column("busy over time", trend, 5, right=False, width=spark_width, role="utilization"),
         column("memory", of(memory_text), 1, role=lambda gpu: memory_role(gpu.sample)),
         column("bandwidth", of(lambda s: percent(s.memory_bandwidth_percent)), 4),

@@ -10,7 +10,7 @@ from math import ceil
 import msgspec
 
 from gputui.model.events import GpuSample
-from gputui.model.metrics import charted, metrics_of
+from gputui.model.metrics import charted_fields, metrics_of
 from gputui.model.units import MISSING, clock_text, percent, rate, size, watts, whole_percent
 from gputui.report.alerts import link_text
 from gputui.report.machine_now import memory_fraction, memory_role, memory_text
@@ -170,7 +170,7 @@ def charts(gpu: Gpu) -> list[Chart]:
     sample = gpu.sample or GpuSample(index=gpu.facts.index)
     return [
         _chart(gpu, sample, field)
-        for field, metric in charted(GpuSample).items()
+        for field, metric in charted_fields(GpuSample).items()
         if metric.chart is not None and metric.chart.on_screen and _can_fill(gpu, sample, field)
     ]
 

@@ -26,11 +26,11 @@ from gputui.store import default_folder
 from gputui.store.recordings import (
     Found,
     RecordingEntry,
-    describe,
-    files,
+    describe_recording,
     gpus_text,
     program_of,
     recording_name,
+    recordings_in,
     result_text,
     run_before,
     what_changed,
@@ -182,11 +182,13 @@ class RecordingLibrary:
         self._is_reading = True
 
         def read() -> tuple[list[Found], dict[Found, RecordingEntry]]:
-            found = files(folder)
+            found = recordings_in(folder)
             entries: dict[Found, RecordingEntry] = {}
             for file in found:
                 old = known.get(file)
-                entries[file] = describe(file.path) if old is None or old.is_written else old
+                entries[file] = (
+                    describe_recording(file.path) if old is None or old.is_written else old
+                )
                 if old is None and len(entries) % _BATCH == 0:
                     self._threads.from_thread(partial(self._arrived, folder, found, dict(entries)))
             return found, entries

@@ -12,7 +12,7 @@ from textual.widgets import Log
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.units import count, duration, parameter, quantity
-from gputui.report.alerts import about, amount_text
+from gputui.report.alerts import amount_text, condition_text
 from gputui.report.answer import loop_mean
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import UNSEEN
@@ -257,9 +257,9 @@ def scope_rows(model: Model, width: int, instead: str = "") -> list[Row]:
     if model.run is None or (model.scope is None and not model.ranks):
         return []
     from gputui.report.explain.finding import rank_names
-    from gputui.report.scope import STEADY, in_words
+    from gputui.report.scope import STEADY, scope_in_words
 
-    words = in_words(model.run, model.scope or STEADY)
+    words = scope_in_words(model.run, model.scope or STEADY)
     if instead and model.scope is not None:
         words = f"{instead}, not {words}"
     back = " back to the steady steps"
@@ -327,7 +327,7 @@ def alert_rows(session: Session, width: int) -> list[Row]:
     for span in lasting[-_MOST:]:
         told = span.raised
         worst = amount_text(told.what, span.worst)
-        text = f" {MARK} ALERT {about(told)}: reached {worst}"
+        text = f" {MARK} ALERT {condition_text(told)}: reached {worst}"
         more = f" and {len(lasting) - _MOST} more" if len(lasting) > _MOST and not rows else ""
         rows.append(clip(((text + more, "hot"),), width))
     return rows

@@ -16,7 +16,7 @@ from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import LEAST_LEVEL, PhaseRow
 from gputui.report.statistics import TableRow, classes_of
-from gputui.report.tables.time import of_scope
+from gputui.report.tables.time import whole_in_words
 from gputui.report.tables.timing import StepColumn, columns_of_tree
 from gputui.state import Run
 from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
@@ -176,7 +176,7 @@ def causes(
     is_of_steps = tree.has_steps and not tree.with_pauses
     title = "Where each step goes" if is_of_steps else "Where the time goes"
     items: dict[int, Hashable] = {n: Chosen("leaf", leaf) for n, leaf in enumerate(shown)}
-    return Panel(title, rows, of_scope(tree), items, "time")
+    return Panel(title, rows, whole_in_words(tree), items, "time")
 
 
 def step_points(tree: TimeTree) -> tuple[list[StepColumn], str]:

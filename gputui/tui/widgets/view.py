@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.message import Message
 
-from gputui.report.schema import Column, in_order
+from gputui.report.schema import Column, sorted_rows
 from gputui.report.statistics import TableRow
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME
 from gputui.report.tables.time import TIME
@@ -336,7 +336,7 @@ class TableView(View):
     def in_order(self, columns: Sequence[Column[T]], items: Iterable[T]) -> list[T]:
         """The items by the column that sorts, figures from the largest, texts from A, those without
         last; without such a column as they come. All but these the other way round, if asked."""
-        return in_order(items, self._sorting_column(columns), other_way=self.other_way)
+        return sorted_rows(items, self._sorting_column(columns), other_way=self.other_way)
 
     def table(
         self, columns: Sequence[Column[T]], items: Sequence[T | str], keys: Sequence[Hashable],

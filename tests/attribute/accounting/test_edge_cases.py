@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gputui.attribute import Busy, Strings, timed
+from gputui.attribute import Busy, Strings, timed_operations
 from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
@@ -454,7 +454,7 @@ def test_a_copys_memory_says_its_leaf(leaf: Leaf) -> None:
     record["kind"] = RecordKind.MEMCPY
     record["sub"], record["source_kind"], record["destination_kind"] = COPIES[leaf]
     none = np.zeros(1, np.int64)
-    with_calls = timed(record, np.zeros(1, CALL), none - 1, np.ones(1, np.bool_))
+    with_calls = timed_operations(record, np.zeros(1, CALL), none - 1, np.ones(1, np.bool_))
     found = columns(record, with_calls, Kernels())
     assert found.leaves.tolist() == [leaf]
 

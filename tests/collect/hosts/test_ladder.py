@@ -22,7 +22,7 @@ from gputui.collect.hosts import (
     far_loader,
     link,
 )
-from gputui.collect.hosts.fleet import Fleet, ShipError, bundle, misfit, ship
+from gputui.collect.hosts.fleet import Fleet, ShipError, bundle, misfit, ship_gputui
 from gputui.model.events import Header, MachineSample
 from tests.collect.hosts.ssh_server import PATIENCE_S
 
@@ -43,12 +43,12 @@ def bare(folder: Path, **programs: str) -> HostTarget:
 def test_gputui_is_sent_once_and_runs_where_there_was_only_python(tmp_path: Path) -> None:
     base = getattr(sys, "_base_executable", sys.executable)
     target = bare(tmp_path, python3=f'#!/bin/sh\nexec {base} "$@"\n')
-    sent = ship(target)
+    sent = ship_gputui(target)
     (folder,) = (tmp_path / "cache" / "gputui" / "remote").iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     written = folder.stat().st_mtime_ns
-    assert ship(target) == sent
+    assert ship_gputui(target) == sent
     assert folder.stat().st_mtime_ns == written
     fleet = Fleet([sent], FarOptions(("no-gputui",)))
     try:
@@ -63,7 +63,7 @@ def test_gputui_is_sent_once_and_runs_where_there_was_only_python(tmp_path: Path
 
 def test_what_cannot_run_there_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(ShipError, match="Python is missing there"):
-        ship(bare(tmp_path))
+        ship_gputui(bare(tmp_path))
     assert "3.99" in misfit((3, 99), "x86_64", "linux")
     names = zipfile.ZipFile(io.BytesIO(bundle(libraries=False))).namelist()
     assert not [name for name in names if "/tui/" in name or name.endswith("_capture.so")]
