@@ -82,6 +82,8 @@ class Cure:
     too: it is measured by runs of its own, although it may be switched."""
     longer_s: ClassVar[float] = 0.0
     """By about how much a run of its own begins later: where less time is left, there is none."""
+    settles_s: ClassVar[float] = 0.0
+    """How long it is on before its steps are what they stay."""
     argument: ClassVar[str] = ""
     """What follows its name after an @, where it needs that: skip@train.py:report."""
     advice: ClassVar[str] = ""

@@ -103,7 +103,7 @@ class ItemsKept(Cure):
     change = "keep items by their index in the dataset, or make them once beforehand"
     library = "torch.utils.data"
     in_one_run = False
-    advice = "computed anew"
+    settles_s = 8.0  # each worker keeps what it comes by
 
     def apply(self, data: Any) -> Undo:
         fetcher = data._utils.fetch._MapDatasetFetcher
@@ -120,7 +120,35 @@ class ItemsKept(Cure):
 
     def useless(self, data: Any) -> str | None:
         made = instances(data.DataLoader, data.dataloader._BaseDataLoaderIter)
-        return "there is no DataLoader" if made == [] else None
+        if made == []:
+            return "there is no DataLoader"
+        held = (getattr(each, "dataset", getattr(each, "_dataset", None)) for each in made or ())
+        sets = {id(each): each for each in held if not isinstance(each, data.IterableDataset)}
+        reasons = [_why_not_kept(each) for each in sets.values() if each is not None]
+        return reasons[0] if reasons and all(reasons) else None
+
+
+def _why_not_kept(dataset: Any) -> str:
+    """Why items of a dataset are not kept; empty where they may be. What is drawn meanwhile is
+    drawn again."""
+    if len(dataset) > MOST_ITEMS:
+        return "its items do not come again within a trial"
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    states = torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state()
+    before = _drawn()
+    try:
+        is_same = _is_same(dataset[0], dataset[0]) and _drawn() == before
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        if numpy:
+            numpy.random.set_state(states[2])
+    return "" if is_same else "its dataset makes another item of the same index each time"
+
+
+MOST_ITEMS = 30_000
+"""Of a dataset: workers pass through more than some thousand in a second only where there is
+nothing to keep."""
 
 
 class _KeptItems:

@@ -407,7 +407,8 @@ class Trials:
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
             # Compiling may take half of that, and what is left at the end is for nothing else.
-            longer_s = each.candidate.cure.longer_s / (2.0 if self._round else 1.0)
+            cure = each.candidate.cure
+            longer_s = cure.longer_s / (2.0 if self._round else 1.0) + cure.settles_s
             run_s = self._longest_s()
             if not each.on_runs and not each.has_pauses:
                 # One that is ended early says less, and more than none.
@@ -487,7 +488,9 @@ class Trials:
         if cure.result == BOUND and cure is not NoSaves:
             held = (*held, NoSaves.name)
         constant = () if cure.in_one_run else (name,)
-        result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
+        plan = RunPlan(held=held, constant=constant)
+        plan = plan._replace(warm_s=plan.warm_s + cure.settles_s)
+        result = self._run(plan, self._until_measured)
         each.way = "a run each"
         step = run_step(result, with_pauses=each.has_pauses)
         if name in result.not_applied:
@@ -611,7 +614,8 @@ class Trials:
 
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
         self._whole = result if result.has_ended else self._whole
-        self._start_s = max(self._start_s, result.first_block_s or 0.0)
+        longer_s = max(0.0, plan.warm_s - RunPlan().warm_s)
+        self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
         return result
 
     def _until_measured(self, run: RunInFolder, _seconds: float) -> str:

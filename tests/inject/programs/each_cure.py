@@ -133,13 +133,22 @@ class Drawing(Counting):
     draws = True
 
 
+items_cure = cures()["items_kept"]("")
+
+
 @check
 def items_kept():
     drawn = Drawing()
     loader = torch.utils.data.DataLoader(drawn, batch_size=4)
     assert not next(iter(loader))["x"].equal(next(iter(loader))["x"])
     assert drawn.made == 8, "what it draws is not made twice"
+    state = torch.get_rng_state()
+    assert items_cure.useless(torch.utils.data), "all that is loaded draws"
+    assert torch.get_rng_state().equal(state)
     data = Counting()
+    other = torch.utils.data.DataLoader(data)
+    assert items_cure.useless(torch.utils.data) is None, str(other)
+    data.made = 0
     fetch = torch.utils.data._utils.fetch._MapDatasetFetcher(data, True, list, False).fetch
     for _ in range(4):
         items = fetch([1, 2])
