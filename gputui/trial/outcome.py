@@ -36,6 +36,7 @@ from gputui.trial.proof import (
 from gputui.trial.runs import Pair, RunStep
 
 if TYPE_CHECKING:
+    from gputui.report.explain import Finding
     from gputui.trial.planning import Candidate
 
 Verdict = Literal["gain", "slower", "nothing", "unclear", "another result", "bound", "not tried"]
@@ -103,7 +104,43 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     seconds: float = 0.0
     seed: int = 0
+    reason: str = ""
+    """Where no gain is proven: what a step is slow for, where, and what that costs or takes."""
     remarks: tuple[str, ...] = ()
+
+
+def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
+    """Why no gain is proven: what the program is slow for first of all, and what was measured of
+    it, or else what its finding says. Empty where one is."""
+    if any(trial.verdict == "gain" for trial in trials):
+        return ""
+    first = findings[0] if findings else None
+    place = f" at {first.place}" if first is not None and first.place else ""
+    bounds = [each for each in trials if each.verdict == "bound"]
+    bound = max(
+        (each for each in bounds if (each.gain or 0.0) < WHOLE_STEP),
+        key=lambda trial: trial.gain or 0.0,
+        default=None,
+    )
+    if bound is not None:
+        saved = ""
+        if bound.off_ns and bound.on_ns:
+            saved = f" ({units.duration(bound.off_ns)} becomes {units.duration(bound.on_ns)})"
+        is_named = "@" in bound.cure
+        return (
+            f"No cure from outside gains. What costs most is proven: without it ({bound.cure}"
+            f"{'' if is_named else place}) a step is {_times(bound.gain or 0)}× as fast{saved}; "
+            f"{bound.change}."
+        )
+    if first is None:
+        return "Nothing that a cure is for was found in it."
+    least = min((gain.low for gain in first.gains), default=0.0)
+    most = max((gain.high for gain in first.gains), default=0.0)
+    promised = f", {least:.3g} to {most:.3g}× by forecast" if most else ""
+    return (
+        f"No cure from outside changes what it is slow for ({first.word}{place}{promised}): "
+        f"{first.advice}."
+    )
 
 
 def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
@@ -337,28 +374,18 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             )
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
-        bound = max(
-            (
-                trial
-                for trial in outcome.trials
-                if trial.verdict == "bound" and (trial.gain or 0.0) < WHOLE_STEP
-            ),
-            key=lambda trial: trial.gain or 0.0,
-            default=None,
-        )
-        lines = ["", "No gain is proven." if is_measured else "No cure was measured."]
-        if not is_measured:
-            pass
-        elif bound is not None:
-            lines[-1] = (
-                f"No cure from outside gains. What costs most is proven: without it ({bound.cure}) "
-                f"a step is {_times(bound.gain or 0)}× faster; {bound.change}."
-            )
-        elif any(
+        is_unclear = any(
             trial.verdict == "unclear" and (trial.gain or 0.0) > 1.05 for trial in outcome.trials
-        ):
+        )
+        is_bound = any(trial.verdict == "bound" for trial in outcome.trials)
+        lines = ["", "No gain is proven." if is_measured else "No cure was measured."]
+        if is_measured and is_unclear and not is_bound:
             lines[-1] += " A longer --budget may prove what is unclear."
-        elif outcome.recording is not None and not any(trial.cause for trial in outcome.trials):
+        elif outcome.reason:
+            lines[-1] = outcome.reason if is_bound else f"{lines[-1]} {outcome.reason}"
+        elif is_measured and outcome.recording is not None and not any(
+            trial.cause for trial in outcome.trials
+        ):  # fmt: skip
             lines[-1] += " No finding calls for a cure: --all tries all that keep results."
     lines += [sanitize(remark, 300) for remark in outcome.remarks[:2]]
     return lines

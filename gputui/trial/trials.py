@@ -19,6 +19,7 @@ from gputui.trial.outcome import (
     Outcome,
     Trial,
     measured_text,
+    reason_of,
     with_gain,
 )
 from gputui.trial.planning import Candidate, Diagnosis
@@ -676,6 +677,7 @@ class Trials:
             runs=self._runs,
             seconds=time.monotonic() - self._began_s,
             seed=request.seed,
+            reason=sanitize(reason_of(trials, request.diagnosis.findings), 600),
             remarks=tuple(dict.fromkeys(self._remarks)),
         )
 

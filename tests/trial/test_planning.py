@@ -24,6 +24,7 @@ from gputui.trial.outcome import (
     calibration_table,
     encode,
     keep_forecasts,
+    reason_of,
     write_beside,
 )
 from gputui.trial.planning import Compiling, PlanError, named, plan
@@ -35,7 +36,7 @@ def finding(cause: str, *gains: Gain, place: str = "", advice: str = "") -> Find
     leaf = LEAF_OF_KEY.get(cause)
     usual = CAUSES[leaf].advice if leaf in CAUSES else ""
     return Finding(
-        cause=cause, word="", sentence="", advice=advice or usual, value=1.0, threshold=0.1,
+        cause=cause, word="word", sentence="", advice=advice or usual, value=1.0, threshold=0.1,
         source="", gains=gains, place=place,
     )  # fmt: skip
 
@@ -144,12 +145,26 @@ def test_the_answer_is_short(count: int, width: int | None) -> None:
     check("try", json.loads(encode(made)))
 
 
-def test_a_proven_bound_without_a_gain_is_what_the_answer_ends_with() -> None:
+def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
     bounds = trial(5, "bound"), trial(2, "bound"), trial(9, "unclear")
-    assert answer_lines(outcome(*bounds), None)[-3].startswith(
-        "No cure from outside gains. What costs most is proven: without it (cure5) a step is 6.00×"
+    read = finding("idle.sync", Gain(1.5, 2.0), place="train.py:9 report", advice="read it once")
+
+    def ending(*trials: Trial, findings: tuple[Finding, ...] = (read,)) -> str:
+        made = msgspec.structs.replace(outcome(*trials), reason=reason_of(trials, findings))
+        return answer_lines(made, None)[-3]
+
+    assert ending(*bounds) == (
+        "No cure from outside gains. What costs most is proven: without it (cure5 at train.py:9 "
+        "report) a step is 6.00× as fast (2.00 ms becomes 1.00 ms); change 5."
     )
-    assert "No cure from" not in "".join(answer_lines(outcome(*bounds, trial(1)), None))
+    nothing = trial(0, "nothing")
+    assert ending(nothing) == (
+        "No gain is proven. No cure from outside changes what it is slow for (word at train.py:9 "
+        "report, 1.5 to 2× by forecast): read it once."
+    )
+    assert ending(nothing, findings=()).endswith("Nothing that a cure is for was found in it.")
+    assert ending(trial(9, "unclear")).endswith("A longer --budget may prove what is unclear.")
+    assert reason_of((*bounds, trial(1)), (read,)) == ""
 
 
 def test_it_is_kept_private_and_forecasts_are_counted(
