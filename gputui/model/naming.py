@@ -358,6 +358,9 @@ def _level(number: re.Match[str]) -> int:
 TOO_MANY = "(too many ranges)"
 """The name of what stands for ranges of which there is no room for names."""
 
+XLA_DOMAIN = "TSL"
+"""The NVTX domain of XLA's own ranges."""
+
 XLA_COMPILES = re.compile(r"Xla(?!Module)")
 """Ranges of XLA's compiler, of which a step has none."""
 

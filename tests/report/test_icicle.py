@@ -115,3 +115,14 @@ def test_stacks_of_a_program_without_ranges_are_the_causes_of_its_steps(
     idle.write_bytes(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
     assert gputui(["export", str(idle), "--format", "speedscope", "-o", "-"]) != 0
     assert "it used no GPU" in capsys.readouterr().err
+
+
+def test_ranges_of_xla_alone_name_no_step() -> None:
+    """They are mostly of its compiling, which was the picture of a JAX program."""
+    session = load(str(DATA / "faults" / "jax_operators.gputui.gz"))
+    assert session.run is not None
+    tree = Analysis(session, session.run).tree
+    step, times = icicle_of_step(session.run, tree)
+    assert tree is not None
+    assert (step.name, times) == ("step", tree.steps)
+    assert {part.leaf for part in step.parts} == {leaf for leaf, ns in tree.leaves.items() if ns}

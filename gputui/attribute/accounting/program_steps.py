@@ -15,6 +15,7 @@ import numpy as np
 
 from gputui.attribute import Int64s, Slots, Strings, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
+from gputui.model.naming import XLA_DOMAIN
 from gputui.model.steps import BELIEVED, HELD_NS
 from gputui.ring import GROWN, RecordKind
 
@@ -121,7 +122,6 @@ class _Marks:
         """In how many other loops a loop lies."""
 
 
-_XLA_DOMAIN = "TSL"
 # XLA's range around a call of a compiled module: `XlaModule:#hlo_module=jit_step,program_id=7#`
 # (xla/service/gpu/gpu_executable.cc, ModuleAnnotations). The number is new for each compilation.
 _XLA_CALL = re.compile(r"XlaModule:#.*?hlo_module=(jit_[^,#]*)")
@@ -364,7 +364,7 @@ class ProgramSteps:
         for number in np.unique(names).tolist():
             its = pushes[names == number]
             if number not in self._jitted and len(self._jitted) < MOST_NAMES:
-                is_xla = self._strings.domain(int(its["a"][0])) == _XLA_DOMAIN
+                is_xla = self._strings.domain(int(its["a"][0])) == XLA_DOMAIN
                 call = _XLA_CALL.match(self._strings.label(number)) if is_xla else None
                 self._jitted[number] = call[1] if call else None
             function = self._jitted.get(number)

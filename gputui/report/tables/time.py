@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel, leaf_of_number
-from gputui.model.naming import is_library_domain
+from gputui.model.naming import TOO_MANY, XLA_DOMAIN, is_library_domain
 from gputui.model.units import duration
 from gputui.report.explain.rank_waits import matched
 from gputui.report.explain.time_tree import TimeTree, device_trees, shared_gpus, time_tree
@@ -487,7 +487,9 @@ def icicle_of_step(run: Run, tree: TimeTree | None) -> tuple[IciclePart, int]:
         if part.key == step.key and part.ns:
             return part, max(1, step.instances)
         pending += part.parts
-    if tree is None or any(part.key is not None for part in whole.parts):
+    named = [part.key for part in whole.parts if part.key is not None]
+    # What XLA names is mostly its compiling.
+    if tree is None or any(key[1] != XLA_DOMAIN and key[2] != (TOO_MANY,) for key in named):
         return whole, 1
     causes = IciclePart("step" if tree.has_steps else whole.name)
     _add(causes, tree.leaves)

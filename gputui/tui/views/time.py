@@ -8,6 +8,7 @@ from functools import partial
 from gputui.base.sanitize import cut_middle
 from gputui.model.kernel_categories import cut_apart
 from gputui.model.leaves import CAUSES, COPIES, LEAVES, Leaf, leaf_of_kernel
+from gputui.model.naming import XLA_COMPILES, xla_range
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict, verdict
 from gputui.report.explain.finding import capital
@@ -157,12 +158,13 @@ def _evidence(
             rows.append(((f"  {fit(name, width - 26)}", "text"), (figures, "value")))
             leads[rows[-1]] = Lead("kernels", row.name)
         return rows
-    idle = idle_phases(run)[:5]
+    idle = [each for each in idle_phases(run) if not XLA_COMPILES.match(each[0])][:5]
     if idle:
         rows += [(), (("  Phases  in which the GPU idled, for any cause", "head"),)]
         for path, part in idle:
             share = f"  {percent(100 * part):>6} "
-            rows.append(((share, "value"), (cut_middle(path, width - 10), "text")))
+            name = cut_middle(xla_range(path) or path, width - 10)
+            rows.append(((share, "value"), (name, "text")))
             leads[rows[-1]] = Lead("phases", path)
     rows += [(), (("  Enter ", "key"), ("shows the steps", "dim"))]
     leads[rows[-1]] = Lead("steps", LEAVES[leaf].key)

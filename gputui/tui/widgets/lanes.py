@@ -18,7 +18,7 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.events import StepLanes, StepOperations, StepTimeline
 from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.naming import is_library_domain, short_name
+from gputui.model.naming import is_library_domain, short_name, xla_range
 from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import (
     Floats,
@@ -443,7 +443,7 @@ class LaneWindow:
         if (lane.process, lane.number) in threads:
             return f"  {what}" if what else ""
         threads.add((lane.process, lane.number))
-        has_room = len(thread) + len(" calls") < LABEL
+        has_room = len(thread) + len(" calls") < LABEL - 1
         return f"{thread} calls" if lane.kind is LaneKind.CALLS and has_room else thread
 
     def _whose(self, process: int) -> str:
@@ -473,7 +473,7 @@ class LaneWindow:
             if last - first + 1 < _NAMED:
                 continue
             name = self.lanes.names[int(lane.names[box.row])]
-            shown = short_name(name) if lane.kind is LaneKind.STREAM else name
+            shown = short_name(name) if lane.kind is LaneKind.STREAM else xla_range(name) or name
             if last - first >= _TOLD_APART:
                 shown = self.shorts.get(name) or shown
             text = f"{box.times} × {shown}" if box.times > 1 else shown
