@@ -647,7 +647,7 @@ class LayerRepeats:
             self._inside[id(caller)] = flops + whole, around_inside
             return
         self._whole += whole
-        if passes > 1 and any(p.requires_grad for p in (*layer.parameters(),)[:1]):
+        if passes > 1 and getattr(next(iter(layer.parameters()), None), "requires_grad", False):
             own = self._program_frame(frame.f_back)
             if own is not None and len(self.graded) < MOST_LINES:
                 line = own.f_code, own.f_lineno
