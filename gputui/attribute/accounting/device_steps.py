@@ -17,6 +17,7 @@ from gputui.attribute.accounting.device import LEAVES, WAITED, DeviceTime
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.step_rows import bounds_of
 from gputui.attribute.accounting.steps import (
+    EVALUATION,
     Classified,
     LoopBlocks,
     Step,
@@ -70,12 +71,17 @@ class Lanes:
         self._kept: list[StepLanes] = []
 
     def take_steps(
-        self, time: DeviceTime, open_ns: int | None, moments: Int64s, gaps: Int64s
+        self,
+        time: DeviceTime,
+        open_ns: int | None,
+        moments: Int64s,
+        gaps: Int64s,
+        operations: Int64s,
     ) -> npt.NDArray[np.int64]:
         """Time by leaf up to each moment, taken from the device's; of the steps that end at the
         moments, the first of which began at `open_ns`, some are kept in parts on the way: none
-        that begins at one of `gaps`, which is none."""
-        drawn = _drawn(open_ns, moments, gaps) if len(time.tracks) else []
+        that begins at one of `gaps`, which is none. `operations` began up to each moment."""
+        drawn = _drawn(open_ns, moments, gaps, operations) if len(time.tracks) else []
         if not drawn:
             return time.tracks.take_up_to(moments)
         # The parts are cut with the steps: what ends a step ends its last part.
@@ -121,14 +127,21 @@ class Lanes:
         )
 
 
-def _drawn(open_ns: int | None, moments: Int64s, gaps: Int64s) -> list[tuple[int, int]]:
+def _drawn(
+    open_ns: int | None, moments: Int64s, gaps: Int64s, operations: Int64s
+) -> list[tuple[int, int]]:
     """The steps to keep in parts: one that is longer than usual, if there is one, then the newest
-    of those nearest to the median; none if all are too short."""
+    of those nearest to the median; none if all are too short. One with few operations is no usual
+    step: the only one that was kept had copies alone, for its kernels came too late (JAX)."""
     begins = moments[:-1] if open_ns is None else np.concatenate(([open_ns], moments[:-1]))
     lengths = moments[len(moments) - len(begins) :] - begins
+    operations = operations[len(moments) - len(begins) :]
+    if not len(lengths):
+        return []
+    is_step = operations >= EVALUATION * median(operations)
     if len(gaps):
-        is_step = ~np.isin(begins, gaps)
-        begins, lengths = begins[is_step], lengths[is_step]
+        is_step &= ~np.isin(begins, gaps)
+    begins, lengths = begins[is_step], lengths[is_step]
     if not len(lengths):
         return []
     middle = median(lengths)
@@ -321,8 +334,8 @@ class DeviceSteps:
             # What begins before everything that is accounted for is no step.
             first = int(np.searchsorted(moments, self.time.tracks.first_ns or 0))
             moments = moments[min(first, passed - 1) :]
-        rows = self.lanes.take_steps(self.time, self._open_ns, moments, self._gaps)
         counts = self.time.take_starts(moments)
+        rows = self.lanes.take_steps(self.time, self._open_ns, moments, self._gaps, counts)
         began_ns, self._open_ns = self._open_ns, int(moments[-1])
         deltas: list[Part] = []
         if began_ns is None:

@@ -222,6 +222,20 @@ def test_the_mean_turn_times_their_count_is_the_loops_time(second_ms):
     assert tree.turn_mean_ns > 2 * tree.step_mean_ns, "which is without pauses"
 
 
+def test_a_step_whose_operations_were_missed_is_not_the_one_that_is_kept():
+    """The last one of each collection has a hundredth of them, and the length nearest to all."""
+    program, steps, at = Program(), [], 0
+    for n in range(80):
+        is_missed = n % 8 == 6
+        count = 1 if is_missed else 100
+        steps.append([*_launches(program, at, count), _mark(program, n + 1, at + 19 * MS)])
+        at += (200 if is_missed else 195 if n % 2 else 205) * MS // 10
+    run = _run(program, steps, 8)
+    assert run.step_lanes
+    for kept in run.step_lanes:
+        assert sum(kept.busy) / len(kept.busy) > 40, "thousandths: 1 ms of 20"
+
+
 def test_a_bar_over_epochs_is_no_step_and_a_bar_over_batches_is():
     for per_bar, expected in ((1, "tqdm"), (30, "module")):
         program = Program()
