@@ -99,9 +99,9 @@ Causes are the keys in `gputui summary FILE --table time`, idle and busy. WHAT i
 a cause, a phase's path (warmup/step), or its last part if only one phase ends in it,
 a kernel's name or short name, gpu0, gpu1, ..., gpu for any GPU, or host; `--format json`
 lists every figure. `gputui summary` also takes how long it held: '... > 85 for 30s'.
-What the baseline has and a run has not fails its condition. Figures of steps are of the
-work of a step of the first run. Exit status: 0 no condition holds, 1 one does, 2 one
-cannot be understood, 3 none holds, but one is of steps that do other work."""
+A run that lacks what the condition names, and the baseline has, fails it. Figures of steps
+are for the work of one step of the first run. Exit status: 0 no condition holds, 1 one
+does, 2 one cannot be understood, 3 none holds, but one is of steps that do other work."""
 
 _ENV = """\
 bash, zsh:  eval "$(gputui env)"
@@ -113,7 +113,7 @@ ptrace. nsys and ncu set the same variables for their own programs: theirs win t
 
 _TRY = """\
 gputui try [RECORDING] [--cure NAME] [--budget 10m] -- CMD ARG ...
-The program is run several times, unchanged: once to see what it is slow for, then with cures
+The program is run several times, unchanged: once to see why it is slow, then with cures
 applied from outside. What can be switched while it runs is switched on and off between blocks of
 its own steps; the rest takes a run each. A gain is claimed only where chance would show one in
 less than 1 % of such trials, whatever steps take. Nothing is left on, and nothing is edited: the
@@ -160,8 +160,8 @@ _NOTIFY = Option(
 
 MAIN = Command(
     "",
-    "See inside an LLM workload on NVIDIA GPUs, live: its phases (NVTX ranges), the kernels each\n"
-    "launches and what they cost, beside the machine.",
+    "Say why a program on NVIDIA GPUs is slow, live: what its GPUs do in each step and why they\n"
+    "idle, by kernel, phase (NVTX range) and line of Python, and what to try.",
     options=(
         Option("workload", "start this workload; gputui workloads lists them", "NAME",
                completes="workload"),
@@ -184,8 +184,8 @@ MAIN = Command(
                "SIZE", parse=size_bytes, modes=_RECORDS),
         Option("prometheus", "serve the newest figures to Prometheus", "[HOST:]PORT",
                parse=address, modes=("record",)),
-        Option("metrics", "read a serving engine's metrics there, from its address; without it "
-               "they are looked for where the program listens, none reads none", "URL|none",
+        Option("metrics", "address of a serving engine's metrics (else they are looked for where "
+               "the program listens); none reads none", "URL|none",
                parse=metrics_address, many=True, modes=_RECORDS),
         Option("trace", "keep every range, call and kernel in FILE.gputui-trace"),
         Option("trace_limit", "size limit of a trace; the oldest records go first", "SIZE",
@@ -193,13 +193,13 @@ MAIN = Command(
         _ALERT,
         _NOTIFY,
         Option("keep_running",
-               "a run outlives the terminal: a hang-up (SIGHUP, a lost ssh) leaves it recorded",
+               "let a run outlive its terminal: a hang-up (SIGHUP, a lost ssh) does not end it",
                modes=_RECORDS),
         Option("no_tour", "the demo's recordings, without turning from view to view",
                modes=("demo",)),
-        Option("speed", "0.25 to 64 times", "X", parse=speed, modes=("replay",)),
+        Option("speed", "how fast, 0.25 to 64 times", "X", parse=speed, modes=("replay",)),
         Option("follow", "follow a file or job's folder while it is written", modes=("replay",)),
-        Option("start", "begin at 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
+        Option("start", "where to begin: 30s, 5m or 1h", "TIME", parse=moment, modes=("replay",)),
         Option("host", "watch another host through ssh, with gputui there", "USER@BOX", many=True,
                modes=_OF_HOSTS),
         Option("via", "watch a host through a command that gives a pipe: 'kubectl exec -i POD --'",
@@ -211,7 +211,7 @@ MAIN = Command(
         Option("only", "show only these GPUs", "INDEX", parse=count, several=True),
         Option("no_kernels", "leave CUDA alone: ranges without kernels"),
         Option("no_lines", "do not sample the lines that Python programs are at"),
-        Option("line_rate", "sample them so often a second, 1 to 100 times", "HZ",
+        Option("line_rate", "how often a second they are sampled, 1 to 100", "HZ",
                parse=line_rate, default="10"),
         Option("no_step_marks", "do not have Python programs say where their steps are"),
         Option("counters", "sample the GPU's hardware counters: what each kernel used of it",
@@ -352,15 +352,15 @@ COMMANDS = (
         ),
         (
             Option("cure", "only these; --list has their names", "NAME[,NAME]", many=True),
-            Option("all", "all that leave results as they are, findings or not"),
+            Option("all", "try all that leave results as they are, findings or not"),
             Option("list", "list the cures, or those that would be tried on a recording"),
             Option("budget", "how long it may take in all", "TIME", parse=seconds, default="10m"),
             Option("yes", "do not ask before anything runs"),
             Option("scratch", "run in a copy of the folder, which goes afterwards; absolute paths "
                    "escape it"),
-            Option("shared", "although another program computes on the GPU"),
+            Option("shared", "try although another program computes on the GPU"),
             Option("with_tracking", "leave W&B, MLflow and others on"),
-            Option("seed", "of the order in which cures are on and off", "N", parse=count,
+            Option("seed", "seed of the order in which cures are on and off", "N", parse=count,
                    default="0"),
             Option("calibration", "print what was forecast and measured in all trials so far"),
             _RUN,
