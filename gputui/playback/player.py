@@ -221,6 +221,8 @@ class Emitter:
         """Whether every event was emitted."""
         self.is_rough = False
         """Whether the state shown lacks samples, until a complete one follows."""
+        self.is_jumping = False
+        """Whether the state that was gone to is being made."""
         self._has_arrived = False
         """Whether playback has reached the place where it opens; only then it follows requests."""
         self._looks_at = time.monotonic() + (FIRST_LOOK_S if is_imported else LOOK_S)
@@ -287,7 +289,9 @@ class Emitter:
             place = target()
             if place is not None:
                 if self._asked.accept(target, place):
+                    self.is_jumping = True
                     self._jump_to(place.number)
+                    self.is_jumping = False
                     self._has_arrived = True
                 return
             if not self._has_arrived:
@@ -553,6 +557,11 @@ class Playback:
         one so far.
         """
         return self._targets.are_known
+
+    @property
+    def is_jumping(self) -> bool:
+        """Whether what was gone to is not shown yet."""
+        return self._emitter.is_jumping or self._asked.target is not None
 
     @property
     def is_exact(self) -> bool:

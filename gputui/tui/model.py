@@ -141,7 +141,9 @@ class Model:
     def is_opening(self) -> bool:
         """Whether nothing can be said yet: what is shown is being connected, or read."""
         source = self.source
-        return source is None or (isinstance(source, Playback) and not source.is_read)
+        if isinstance(source, Playback):
+            return source.is_jumping or not source.is_read
+        return source is None
 
     @property
     def shows_only_ranks(self) -> bool:

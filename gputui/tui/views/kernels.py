@@ -176,7 +176,9 @@ class KernelsView(TableView):
             names = tables.session.kernel_names
             numbers = {number for number in names if names[number].name == name}
             rows += [*_counters(tables, name), *self._shapes(tables, name)]
-            if line := launched_at(tables.run, numbers):
+            line = launched_at(tables.run, numbers)
+            if line or tables.run.lines:  # else no lines were read at all
+                line = line or "a line that is in no sample"
                 rows += [(), (("launched at", "label"),), ((f"  {line}", "text"),)]
         phases = self._phases(tables, name)
         if phases:
