@@ -258,39 +258,39 @@ it is widened: models that are surest of themselves were wrong most often."""
 
 WIDENED = {
     "attention_fp32": 0.54,
-    "busy.attention_unfused": 0.64,
+    "busy.attention_unfused": 0.62,
     "busy.copy_pageable": 0.58,
-    "busy.copy_pinned": 0.62,
+    "busy.copy_pinned": 0.61,
     "busy.elementwise_chain": 0.55,
     "busy.matmul_simt": 0.33,
     "busy.matmul_unaligned": 0.43,
     "busy.shared": 0.62,
     "compiler_gave_up": 0.55,
-    "copies": 2.43,
+    "copies": 2.16,
     "cudnn_plans": 0.74,
     "few_blocks": 0.56,
-    "garbage_collection": 1.69,
+    "garbage_collection": 1.57,
     "idle.alloc": 0.57,
     "idle.compile": 0.8,
     "idle.host": 0.64,
-    "idle.input": 0.68,
-    "idle.launch": 1.49,
+    "idle.input": 0.65,
+    "idle.launch": 1.48,
     "idle.launch: CUDA graphs": 0.61,
-    "idle.launch: blocked": 0.59,
-    "idle.launch: by tensor": 0.85,
-    "idle.launch: micro-batches": 1.12,
-    "idle.launch: one call for the loop (cuDNN's RNN, torch.bmm)": 1.04,
-    "idle.launch: operators": 0.73,
+    "idle.launch: blocked": 0.66,
+    "idle.launch: by tensor": 0.82,
+    "idle.launch: micro-batches": 1.09,
+    "idle.launch: one call for the loop (cuDNN's RNN, torch.bmm)": 1.02,
+    "idle.launch: operators": 0.74,
     "idle.launch: tables": 0.72,
-    "idle.sync": 1.06,
+    "idle.sync": 0.98,
     "idle.wait": 0.82,
     "layout": 0.52,
     "optimizer": 0.72,
     "other_work": 0.67,
     "recomputation": 0.68,
-    "serial_scatter": 0.69,
-    "slow_kernels": 1.46,
-    "steps_grow": 1.59,
+    "serial_scatter": 0.68,
+    "slow_kernels": 1.2,
+    "steps_grow": 1.46,
 }
 """By how much models of a cause are widened, each by how far it is off for programs whose gain was
 measured, drawn towards the mean of causes that know as much where these are few:
@@ -301,6 +301,9 @@ WIDENED_OTHERS = 0.68
 
 SAYS_NOTHING = 5.0
 """Gain up to which an interval says something that begins with none."""
+
+NEXT_TO_NOTHING, TELLS_LITTLE = 1.3, 40.0
+"""Gains between which an interval says as little: "at least 1.1×" stood beside 4.2 and 5.1."""
 
 LEAST_ODDS = 0.01
 """Gain beyond 1 that a log of it can be taken of."""
@@ -340,9 +343,12 @@ def calibrated(finding: Finding) -> Finding:
         if gain.low <= 1.0 + LEAST_ODDS:  # no log of nothing: 1 to 2.9 was said as 1.0 to 1.9
             most = max(most, gain.high)
         gains.append(Gain(gain.low if finding.is_timed else least, most, gain.cure))
-    if gains and gains[0].low < WORTH_SAYING and gains[0].high > SAYS_NOTHING:
-        unknown = f"between nothing and {gains[0].high:.0f}×, by what was measured"
-        return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
+    if gains:
+        low, high = gains[0].low, gains[0].high
+        least = f"{low:.1f}×" if low >= WORTH_SAYING else "nothing"
+        if low < NEXT_TO_NOTHING and high > (SAYS_NOTHING if low < WORTH_SAYING else TELLS_LITTLE):
+            unknown = f"between {least} and {high:.0f}×, by what was measured"
+            return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
     for number, (gain, modelled) in enumerate(zip(gains, finding.gains, strict=True)):
         limit = modelled.high
         if finding.model != MERGED_BATCHES:

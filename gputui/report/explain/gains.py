@@ -336,7 +336,7 @@ def _allocation(step: _Step, share: float) -> GainForecast:
     return GainForecast(step.freed(share, launches=AHEAD_AGAIN))
 
 
-WAKING_NS = (5_000.0, 15_000.0)
+WAKING_NS = (5_000.0, 20_000.0)
 """What a thread takes to wait for a kernel and to go on, beside the kernel itself."""
 
 OPTIMIZER_FUSED = (0.3, 0.7)
