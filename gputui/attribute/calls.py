@@ -11,28 +11,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute import Strings
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.arrays import (
     LATEST_NS,
+    LONGEST_NS,
     Bools,
     Int64s,
     KeyTable,
     Slots,
-    Strings,
     UInt32s,
     durations_ns,
+    join,
     opaque,
     pick,
     stack,
     times_ns,
 )
-from gputui.attribute.accounting import Accounting
 from gputui.attribute.collection import Collection, DeltaParts
-from gputui.attribute.distributions import ValueSums
+from gputui.attribute.distributions import ValueSums, coarse_distributions
 from gputui.attribute.instances import NO_INSTANCE, SETTLED_FLUSHES, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Placement, RangeStacks, find_ranges
 from gputui.attribute.ranges import StartEndRanges
-from gputui.attribute.streams import LaunchIntervals
-from gputui.model.events import ApiDelta
+from gputui.model.events import ApiDelta, ThreadLaunches
 from gputui.model.naming import api_name, is_kernel_launch, is_launch, launches_one_kernel
 
 # --- A window of recent CUDA calls, in which a GPU operation finds its launch by correlation id.
@@ -266,6 +267,63 @@ _NESTED = np.dtype(
 _NAME_BITS = 16
 # `sub` of an API record: a call of the runtime; else of the driver.
 _RUNTIME = 0
+
+
+class LaunchIntervals:
+    """The time between launch calls, per thread."""
+
+    MAX_THREADS = 1024
+    """Threads counted; the rest are left out."""
+
+    def __init__(self) -> None:
+        self._numbers = KeyTable(self.MAX_THREADS)
+        self._threads: list[int] = []
+        self._last_ns: list[int] = []
+        self._parts: list[tuple[Int64s, Int64s]] = []
+        self._counts = np.zeros(self.MAX_THREADS, np.int64)
+
+    def add(self, threads: Int64s, starts_ns: Int64s) -> None:
+        if not len(threads):
+            return
+
+        def define(thread: int, _first: int) -> int:
+            self._threads.append(thread)
+            self._last_ns.append(0)
+            return len(self._threads) - 1
+
+        numbers = self._numbers.lookup(threads, define, lambda: -1)
+        if len(self._threads) > 1 or (starts_ns[1:] < starts_ns[:-1]).any():
+            order = np.lexsort((starts_ns, numbers))
+            numbers, starts_ns = numbers[order], starts_ns[order]
+        first_known = int(np.searchsorted(numbers, 0))
+        numbers, starts_ns = numbers[first_known:], starts_ns[first_known:]
+        if not len(numbers):
+            return
+        firsts = np.flatnonzero(np.concatenate(([True], numbers[1:] != numbers[:-1])))
+        lasts = np.append(firsts[1:], len(numbers)) - 1
+        before = np.concatenate(([0], starts_ns[:-1]))
+        before[firsts] = [self._last_ns[number] for number in numbers[firsts].tolist()]
+        # A thread's calls can be delivered late: such a call has no interval of its own.
+        follows = (before > 0) & (starts_ns >= before)
+        self._parts.append((numbers[follows], (starts_ns - before)[follows]))
+        self._counts += np.bincount(numbers, minlength=self.MAX_THREADS)
+        for number, last_ns in zip(numbers[lasts].tolist(), starts_ns[lasts].tolist(), strict=True):
+            self._last_ns[number] = max(self._last_ns[number], last_ns)
+
+    def collect_parts(self, _: Collection) -> DeltaParts:
+        """Launches of each thread, and the time between them."""
+        pieces, self._parts = self._parts, []
+        counts, self._counts = self._counts, np.zeros(self.MAX_THREADS, np.int64)
+        intervals = coarse_distributions(
+            join([part[0] for part in pieces], np.int64),
+            np.minimum(join([part[1] for part in pieces], np.int64), LONGEST_NS),
+        )
+        return {
+            "launching_threads": tuple(
+                ThreadLaunches(self._threads[number], int(counts[number]), intervals.get(number))
+                for number in np.flatnonzero(counts).tolist()
+            )
+        }
 
 
 class CudaCalls:

@@ -15,16 +15,9 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute import (
-    MAX_LABEL,
-    Attributes,
-    Int64s,
-    KeyTable,
-    Slots,
-    Strings,
-    times_ns,
-)
+from gputui.attribute import MAX_LABEL, Attributes, Strings
 from gputui.attribute.accounting import Accounting
+from gputui.attribute.arrays import Int64s, KeyTable, Slots, times_ns
 from gputui.attribute.collection import Collection, DeltaParts, TraceSink
 from gputui.attribute.range_deltas import KernelsOfRanges
 from gputui.base.sanitize import sanitize

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Bools, Int64s, join, run_starts
+from gputui.attribute.arrays import Bools, Int64s, join, run_starts
 from gputui.model.events import Distribution
 from gputui.model.sketch import EXACT_VALUES, steps
 from gputui.model.statistics import COARSE, FINE, Buckets

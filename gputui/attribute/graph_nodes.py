@@ -12,16 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import (
-    Attributes,
-    Bools,
-    Int64s,
-    KeyTable,
-    Slots,
-    UInt32s,
-    pick,
-    times_ns,
-)
+from gputui.attribute import Attributes
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, UInt32s, pick, times_ns
 from gputui.attribute.range_stacks import NO_NODE, Nodes, RangeStacks, find_ranges
 from gputui.ring import GraphPart, RecordKind
 

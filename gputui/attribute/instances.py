@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import (
+from gputui.attribute.arrays import (
     LATEST_NS,
     Bools,
     Int64s,

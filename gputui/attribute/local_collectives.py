@@ -13,15 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute import (
-    Int64s,
-    KeyTable,
-    Slots,
-    Strings,
-    TimedOperations,
-    distinct,
-    times_ns,
-)
+from gputui.attribute import Strings, TimedOperations
+from gputui.attribute.arrays import Int64s, KeyTable, Slots, distinct, times_ns
 from gputui.attribute.collection import DeltaParts
 from gputui.model.events import PayloadType
 from gputui.model.kernel_categories import OTHER, kind_of, kind_of_kernel

@@ -12,32 +12,33 @@ import numpy as np
 
 from gputui.attribute import (
     NO_KERNEL,
-    Bools,
-    Int64s,
     LaunchedOperations,
     Ran,
-    Slots,
     TimedOperations,
-    UInt32s,
     are_kernels,
-    durations_ns,
     move_by_themselves,
+    timed_operations,
+)
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.arrays import (
+    Bools,
+    Int64s,
+    Slots,
+    UInt32s,
+    durations_ns,
     pick,
     sorted_columns,
     stack,
     take_rows,
-    timed_operations,
     times_ns,
 )
-from gputui.attribute.accounting import Accounting
 from gputui.attribute.calls import NO_CALL, CudaCalls, MatchedCalls
 from gputui.attribute.collection import Collection, Collector, DeltaParts, TraceSink
 from gputui.attribute.definitions import KernelNames, Shapes
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import RangeInstances
-from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, place_keys
+from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, Streams, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
-from gputui.attribute.streams import Streams
 from gputui.counters.counted_run import CountedOperations
 from gputui.ring import SLOT, RecordKind
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputui.attribute import (
-    NO_KERNEL,
+from gputui.attribute import NO_KERNEL, LaunchedOperations
+from gputui.attribute.arrays import (
     Bools,
     Holes,
     Int64s,
-    LaunchedOperations,
     Unions,
     are_among,
     distinct,

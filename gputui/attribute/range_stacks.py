@@ -10,16 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute import (
-    Attributes,
-    Bools,
-    Int64s,
-    KeyTable,
-    Slots,
-    Strings,
-    join,
-    run_starts,
-)
+from gputui.attribute import Attributes, Strings
+from gputui.attribute.arrays import Bools, Int64s, KeyTable, Slots, join, run_starts
 from gputui.attribute.instances import NO_INSTANCE
 from gputui.model.events import RangeDefined
 from gputui.model.hub import Numbering

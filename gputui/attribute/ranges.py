@@ -12,14 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute import Attributes, Strings
+from gputui.attribute.arrays import (
     LATEST_NS,
-    Attributes,
     Bools,
     Int64s,
     KeyTable,
     Slots,
-    Strings,
     durations_ns,
     join,
     pick,

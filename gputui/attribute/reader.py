@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute import Slots, stack
 from gputui.attribute.accounting import GpuSharing, SharingProcess
 from gputui.attribute.accounting.thread_readings import (
     FETCHES,
@@ -28,6 +27,7 @@ from gputui.attribute.accounting.thread_readings import (
     PythonLines,
     ThreadStates,
 )
+from gputui.attribute.arrays import Slots, stack
 from gputui.attribute.local_collectives import CoreTime
 from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess

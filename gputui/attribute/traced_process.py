@@ -12,21 +12,18 @@ from typing import Literal
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute import LaunchedOperations, RecordsByUse, Strings, separate_by_use
+from gputui.attribute.accounting import Accounting
+from gputui.attribute.accounting.program_steps import ProgramSteps
+from gputui.attribute.arrays import (
     Bools,
     Holes,
     Int64s,
-    LaunchedOperations,
-    RecordsByUse,
     Slots,
-    Strings,
     keep_freed_memory,
     run_starts,
-    separate_by_use,
     times_ns,
 )
-from gputui.attribute.accounting import Accounting
-from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.calls import NESTED_NS, CudaCalls
 from gputui.attribute.collection import (
     Collection,
@@ -48,11 +45,11 @@ from gputui.attribute.definitions import (
 from gputui.attribute.distributions import DELTA_VALUES
 from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import SETTLED_FLUSHES, Finalised, RangeInstances
+from gputui.attribute.operation_sums import Streams
 from gputui.attribute.operations import GpuOperations
 from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
-from gputui.attribute.streams import Streams
 from gputui.attribute.windows import Windows
 from gputui.counters.counted_run import CountedOperations
 from gputui.model.events import (

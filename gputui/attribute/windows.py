@@ -13,16 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute import (
-    LATEST_NS,
-    Bools,
-    Holes,
-    Int64s,
-    LaunchedOperations,
-    Slots,
-    durations_ns,
-    times_ns,
-)
+from gputui.attribute import LaunchedOperations
+from gputui.attribute.arrays import LATEST_NS, Bools, Holes, Int64s, Slots, durations_ns, times_ns
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.range_stacks import NO_NODE, Nodes

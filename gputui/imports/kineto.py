@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute import LOST_NAME, MAX_LABEL
+from gputui.attribute.arrays import (
     LATEST_NS,
-    LOST_NAME,
-    MAX_LABEL,
     Bools,
     Int64s,
     Slots,

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from gputui.attribute import Bools, Int64s, Slots, opaque, pick, stack
+from gputui.attribute.arrays import Bools, Int64s, Slots, opaque, pick, stack
 from gputui.base.sanitize import sanitize
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
 from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts

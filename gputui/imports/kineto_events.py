@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from gputui.attribute import Bools, Int64s
+from gputui.attribute.arrays import Bools, Int64s
 from gputui.base.decoding import json_decoder
 from gputui.store.journal import JournalError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute.arrays import (
     LATEST_NS,
     Bools,
     Int64s,

@@ -6,7 +6,7 @@ import resource
 
 import numpy as np
 
-from gputui.attribute import keep_freed_memory
+from gputui.attribute.arrays import keep_freed_memory
 
 
 def test_arrays_of_a_batch_are_not_paged_in_again() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.attribute.distributions import coarse_distributions
-from gputui.attribute.streams import MAX_STREAMS
+from gputui.attribute.operation_sums import MAX_STREAMS
 from gputui.model.events import OTHER_STREAMS, Distribution
 from gputui.model.leaves import LEAVES, Leaf
 from tests.attribute.capture_program import MAIN, Program, Traced

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.attribute import Holes
+from gputui.attribute.arrays import Holes
 
 MOMENTS = st.integers(0, 60)
 SPANS = st.lists(st.tuples(MOMENTS, st.integers(1, 9)), max_size=8)

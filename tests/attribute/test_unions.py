@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute import MOST_GAPS, Unions
+from gputui.attribute.arrays import MOST_GAPS, Unions
 
 Interval = tuple[int, int, int]
 """Key, start, end."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.attribute import LATEST_NS
+from gputui.attribute.arrays import LATEST_NS
 from gputui.attribute.instances import (
     CLOSED_LIMIT,
     HORIZON_NS,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputui.attribute import LATEST_NS
+from gputui.attribute.arrays import LATEST_NS
 from gputui.imports.nsys import table_pages
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.table_pages import EVERY_ROW, RowChoice, RowTimes, TablePages, UnusualTable

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gputui.attribute import Attributes, Holes, LaunchedOperations
+from gputui.attribute import Attributes, LaunchedOperations
+from gputui.attribute.arrays import Holes
 from gputui.attribute.collection import Collection
 from gputui.attribute.distributions import grouped
 from gputui.attribute.instances import Finalised

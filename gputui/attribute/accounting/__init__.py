@@ -8,18 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute import (
-    LATEST_NS,
-    NEVER,
-    Bools,
-    Busy,
-    Holes,
-    Int64s,
-    Slots,
-    TimedOperations,
-    distinct,
-    union,
-)
+from gputui.attribute import STREAM, TimedOperations
 from gputui.attribute.accounting.device import DeviceTime, PhaseLeaves
 from gputui.attribute.accounting.device_steps import DeviceSteps
 from gputui.attribute.accounting.host_threads import HostThreads, kind_of_call
@@ -27,11 +16,21 @@ from gputui.attribute.accounting.operations import Kernels, columns
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineHit, LineReading
 from gputui.attribute.accounting.tracker import FIRST_TRY, WINDOW, LaunchOrder, StepTracker
+from gputui.attribute.arrays import (
+    LATEST_NS,
+    NEVER,
+    Bools,
+    Busy,
+    Holes,
+    Int64s,
+    Slots,
+    distinct,
+    union,
+)
 from gputui.attribute.collection import Collection, DeltaParts
 from gputui.attribute.instances import Finalised
 from gputui.attribute.local_collectives import LocalCollectives
 from gputui.attribute.range_stacks import RangeStacks
-from gputui.attribute.streams import STREAM
 from gputui.model.cards import entry_of
 from gputui.model.events import (
     BESIDE_RUNNING,

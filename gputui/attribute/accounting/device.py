@@ -11,20 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import (
-    Busy,
-    Holes,
-    Int64s,
-    Strings,
-    UInt32s,
-    codes_present,
-    differences,
-    distinct,
-    exclusive,
-    rows_of,
-    take_rows,
-    union,
-)
+from gputui.attribute import Strings
 from gputui.attribute.accounting.host_threads import Doing, HostThreads, Rows, spread
 from gputui.attribute.accounting.operations import (
     Blame,
@@ -36,6 +23,19 @@ from gputui.attribute.accounting.operations import (
     refine,
 )
 from gputui.attribute.accounting.step_rows import StreamOperations, thread_lanes, within_bytes
+from gputui.attribute.arrays import (
+    Busy,
+    Holes,
+    Int64s,
+    UInt32s,
+    codes_present,
+    differences,
+    distinct,
+    exclusive,
+    rows_of,
+    take_rows,
+    union,
+)
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import Leaf

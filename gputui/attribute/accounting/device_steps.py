@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from gputui.attribute import Bools, Int64s, distinct, median
 from gputui.attribute.accounting.device import LEAVES, WAITED, DeviceTime
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.step_rows import bounds_of
@@ -27,6 +26,7 @@ from gputui.attribute.accounting.steps import (
     longest_parts,
 )
 from gputui.attribute.accounting.thread_readings import InsideFunctions
+from gputui.attribute.arrays import Bools, Int64s, distinct, median
 from gputui.attribute.distributions import grouped, in_buckets
 from gputui.model.events import (
     OUTSIDE_STEPS,

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Int64s, codes_present, distinct, median, run_starts
 from gputui.attribute.accounting.thread_readings import COLUMN, LineReadings, States
+from gputui.attribute.arrays import Int64s, codes_present, distinct, median, run_starts
 from gputui.model.leaves import Leaf
 from gputui.model.naming import is_synchronization
 

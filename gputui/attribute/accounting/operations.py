@@ -12,20 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import (
-    NO_KERNEL,
-    Bools,
-    Int64s,
-    Slots,
-    TimedOperations,
-    pick,
-    rows_of,
-    run_starts,
-    take_rows,
-)
+from gputui.attribute import NO_KERNEL, TimedOperations
 from gputui.attribute.accounting.host_threads import LEAF_OF_CALL, Doing, HostThreads, Pieces, Rows
 from gputui.attribute.accounting.repetition import cue_of, family
 from gputui.attribute.accounting.thread_readings import AWAY_LEAVES, COLUMN, LineHit
+from gputui.attribute.arrays import Bools, Int64s, Slots, pick, rows_of, run_starts, take_rows
 from gputui.attribute.distributions import sorted_pairs
 from gputui.model.events import BESIDE_ASLEEP, BESIDE_RUNNING
 from gputui.model.leaves import CHANGES_LAYOUT, Leaf, leaf_of_kernel

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gputui.attribute import Int64s, Slots, Strings, times_ns
+from gputui.attribute import Strings
+from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.naming import XLA_DOMAIN
 from gputui.model.steps import BELIEVED, HELD_NS

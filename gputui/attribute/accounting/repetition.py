@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import run_starts
 from gputui.attribute.accounting.host_threads import spread
+from gputui.attribute.arrays import run_starts
 from gputui.attribute.distributions import sorted_pairs
 
 # --- What the names of kernels say of the steps that they are in.

@@ -7,10 +7,10 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Int64s, covered_before, distinct, exclusive
 from gputui.attribute.accounting.host_threads import KEPT_NS, LEAF_OF_CALL, Doing, HostThreads
 from gputui.attribute.accounting.operations import Columns
 from gputui.attribute.accounting.thread_readings import AWAY_LEAVES
+from gputui.attribute.arrays import Int64s, covered_before, distinct, exclusive
 from gputui.model.events import StreamLane, ThreadLane
 from gputui.model.leaves import EIGHTHS, LETTER_OF, ROW_PARTS, Leaf, pack
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Bools, Int64s
 from gputui.attribute.accounting.device import FETCHING, LEAVES
+from gputui.attribute.arrays import Bools, Int64s
 from gputui.model.events import Scope, StepBlock
 from gputui.model.leaves import Leaf
 from gputui.model.steps import FEW, MOST_PARTS, PAUSE, PAUSE_NS, SLOW, parts_of

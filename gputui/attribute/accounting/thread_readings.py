@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import Int64s
+from gputui.attribute.arrays import Int64s
 from gputui.base.sanitize import sanitize
 from gputui.model.events import NO_LEAF
 from gputui.model.leaves import Leaf

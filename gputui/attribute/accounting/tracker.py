@@ -15,17 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import (
-    Bools,
-    Int64s,
-    Slots,
-    TimedOperations,
-    differences,
-    distinct,
-    median,
-)
+from gputui.attribute import TimedOperations
 from gputui.attribute.accounting.operations import FIRST_KERNEL, Columns, Kernels
 from gputui.attribute.accounting.repetition import GRAM, Cues, Level, Places, Tokens, find_step
+from gputui.attribute.arrays import Bools, Int64s, Slots, differences, distinct, median
 from gputui.model.leaves import Leaf
 from gputui.model.steps import HELD_NS
 

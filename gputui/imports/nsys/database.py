@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from gputui.attribute import Int64s
+from gputui.attribute.arrays import Int64s
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.table_pages import (
     EVERY_ROW,

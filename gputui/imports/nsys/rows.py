@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gputui.attribute import LATEST_NS, NO_STRING, Int64s, KeyTable, Slots
+from gputui.attribute import NO_STRING
+from gputui.attribute.arrays import LATEST_NS, Int64s, KeyTable, Slots
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.database import Database, Selection, Stream
 from gputui.imports.nsys.table_pages import RowChoice, Rows

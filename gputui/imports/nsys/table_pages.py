@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gputui.attribute import LATEST_NS, Bools, Int64s, KeyTable
+from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, KeyTable
 from gputui.base import GputuiError
 from gputui.imports.reading import number_distinct
 from gputui.inject.build import PAGES

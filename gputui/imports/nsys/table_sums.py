@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from gputui.attribute import (
+from gputui.attribute import Strings
+from gputui.attribute.arrays import (
     LATEST_NS,
     Bools,
     Int64s,
     KeyTable,
-    Strings,
     are_among,
     durations_ns,
     run_starts,

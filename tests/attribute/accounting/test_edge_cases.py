@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gputui.attribute import Busy, Strings, timed_operations
+from gputui.attribute import Strings, timed_operations
 from gputui.attribute.accounting import Accounting
 from gputui.attribute.accounting.device import DeviceTime
 from gputui.attribute.accounting.device_steps import DeviceSteps
@@ -22,6 +22,7 @@ from gputui.attribute.accounting.operations import (
 )
 from gputui.attribute.accounting.program_steps import ProgramSteps
 from gputui.attribute.accounting.thread_readings import LineReading
+from gputui.attribute.arrays import Busy
 from gputui.attribute.calls import CALL
 from gputui.attribute.range_stacks import RangeStacks
 from gputui.model.events import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gputui.attribute import Slots
 from gputui.attribute.accounting import GpuSharing, SharingProcess
+from gputui.attribute.arrays import Slots
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import ProcessAttached, RunStarted
 from gputui.model.hub import Numbering
