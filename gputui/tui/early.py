@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from gputui.model.units import celsius, percent, size, watts
-from gputui.tui.shell.views import GROUP_OF, GROUPS, tab_texts
+from gputui.tui.shell.views import GROUP_OF, GROUPS
 from gputui.tui.widgets.canvas import Row, clip, flow, heading, wrap
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def first_frame(gpus: Sequence[Glance], reason: str | None, width: int, height: 
     """All lines but the last; `reason` says why there is no GPU."""
     devices = GROUP_OF["devices"]
     rows: list[Row] = [tuple(
-        (text, "tab-active" if group is devices else "tab")
-        for group, text in zip(GROUPS, tab_texts(width, devices), strict=True)
+        (f" {group.key} {group.title} ", "tab-active" if group is devices else "tab")
+        for group in GROUPS
     )]  # fmt: skip
     for gpu in gpus:
         rows += [heading(f"GPU {gpu.gpu}  {gpu.name}", width), *flow(_figures(gpu), width, 1)]

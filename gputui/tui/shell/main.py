@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import ComposeResult, ScreenStackError
 from textual.binding import ActiveBinding, Binding
+from textual.containers import Horizontal
 from textual.widgets import ContentSwitcher, Static
 
 from gputui.tui.model import Model
@@ -20,7 +21,7 @@ from gputui.tui.shell.keys import bindings, is_key
 from gputui.tui.shell.views import GROUPS, TABS
 from gputui.tui.source import Playback
 from gputui.tui.threads import Called
-from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, hinted, tabs_of
+from gputui.tui.widgets.bars import CaptionBar, KeyBar, TopBar, ViewTabs, hinted, tabs_of
 from gputui.tui.widgets.line_view import ROLES
 from gputui.tui.widgets.run import LogPane
 from gputui.tui.widgets.table import Move
@@ -64,6 +65,7 @@ class MainScreen(Commands):
     """Takes the keys and shows one view."""
 
     BINDINGS = bindings()
+    HORIZONTAL_BREAKPOINTS = [(0, "-cramped"), (76, "-close"), (112, "-roomy")]  # noqa: RUF012
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{role}" for role in ROLES}
 
     def __init__(self, model: Model, first: str) -> None:
@@ -72,6 +74,7 @@ class MainScreen(Commands):
         self._message: tuple[str, bool] | None = None
         """What the bottom line says until the next key, and whether it is of a failure."""
         self.current = first
+        self.tabs = ViewTabs(first)
         self.top = TopBar(id="top")
         self.caption = CaptionBar(id="caption")
         self.bottom = KeyBar()
@@ -84,7 +87,9 @@ class MainScreen(Commands):
         self.log_pane.display = False
 
     def compose(self) -> ComposeResult:
-        yield self.top
+        with Horizontal(id="bar"):
+            yield self.tabs
+            yield self.top
         if self.gputui.tour is not None:
             yield self.caption
         with self.holder:
@@ -107,6 +112,7 @@ class MainScreen(Commands):
             self.top.show([])
             self.bottom.update([])
             return
+        self.tabs.mark(self.current)
         self.top.update(self.model, self.current)
         if self.gputui.tour is not None:
             self.caption.update(self.model)

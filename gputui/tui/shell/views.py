@@ -89,22 +89,3 @@ GROUPS: tuple[Group, ...] = (
 )
 TABS = {tab.name: tab for group in GROUPS for tab in group.tabs}
 GROUP_OF = {tab.name: group for group in GROUPS for tab in group.tabs}
-
-
-_WIDE, _CLOSE = 112, 76
-"""Columns from which the titles have air, or room at all."""
-
-
-def tab_texts(width: int, current: Group) -> list[str]:
-    """The keys with their titles, which the upper line begins with: no title is ever cut. Where
-    they have room they stand in the same place whichever is current."""
-    if width >= _WIDE:
-        return [f" {group.key} {group.title} " for group in GROUPS]
-    texts = []
-    before = " "
-    for group in GROUPS:
-        is_whole = group is current or width >= _CLOSE
-        after = " " if group is current else ""
-        texts.append(f"{before}{group.key}{f' {group.title}' * is_whole}{after}")
-        before = "" if after else " "
-    return texts

@@ -8,16 +8,15 @@ from itertools import zip_longest
 from typing import Any
 
 from rich.cells import cell_len
-from textual import events
 from textual.binding import Binding
 from textual.screen import Screen
-from textual.widgets import Footer
+from textual.widgets import Footer, Tab, Tabs
 
 from gputui.model.units import clock_text
 from gputui.state import lasting_alerts
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import KEYS, REPLAY_KEYS, VIEWS, Key
-from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group, tab_texts
+from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group
 from gputui.tui.source import MOMENT_KINDS, JobElsewhere, Playback, moment_ahead
 from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
@@ -129,37 +128,32 @@ def _hint_width(key: Key) -> int:
     return len(key.shown.split()[0]) + len(key.label) + 3
 
 
-class Bar(LineView):
-    """One line with clickable places."""
+class ViewTabs(Tabs, can_focus=False):
+    """A tab for each key of the views, which a click on it is as good as."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._places: list[tuple[int, int, str]] = []
+    def __init__(self, current: str) -> None:
+        tabs = [Tab(f"{group.key} {group.title}", id=f"of-{group.key}") for group in GROUPS]
+        super().__init__(*tabs, active=f"of-{GROUP_OF[current].key}", id="tabs")
 
-    async def on_click(self, event: events.Click) -> None:
-        for start, end, action in self._places:
-            if start <= event.x < end:
-                await self.screen.run_action(action)
+    def mark(self, current: str) -> None:
+        """Mark the one of the view that is shown."""
+        if self.is_mounted and self.active != (tab := f"of-{GROUP_OF[current].key}"):
+            self.active = tab
+
+    async def on_tab_clicked(self, event: Tab.Clicked) -> None:
+        """Another click turns on, as the key does: Textual's tabs leave it at the first."""
+        event.stop()
+        event.prevent_default()
+        await self.screen.run_action(f"views('{event.tab.label_text[0]}')")
 
 
-class TopBar(Bar):
-    """Which view this is, what the run does, how fast the screen updates."""
+class TopBar(LineView):
+    """What the run does, how fast the screen updates."""
 
     def update(self, model: Model, current: str) -> None:
-        spans: list[Span] = []
-        places = []
-        used = 0
-        texts = tab_texts(self.size.width, GROUP_OF[current])
-        for group, text in zip(GROUPS, texts, strict=True):
-            is_current = group is GROUP_OF[current]
-            spans.append((text, "tab-active" if is_current else "tab"))
-            places.append((used, used + len(text), f"views('{group.key}')"))
-            used += len(text)
-        self._places = places
         width = self.size.width
-        right = _state(model, width - used - 2, has_run_row=current in ("overview", "phases"))
-        gap = max(0, width - used - row_width(right))
-        self.show([(*spans, (" " * gap, "text"), *right)])
+        right = _state(model, width - 2, has_run_row=current in ("overview", "phases"))
+        self.show([((" " * max(0, width - row_width(right)), "text"), *right)])
 
 
 def _state(model: Model, width: int, *, has_run_row: bool) -> Row:
@@ -239,7 +233,7 @@ def _place(playback: Playback) -> str:
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
 
 
-class CaptionBar(Bar):
+class CaptionBar(LineView):
     """What the demo shows, and that it is one."""
 
     def update(self, model: Model) -> None:
