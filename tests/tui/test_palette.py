@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual import events
+from textual.widgets import KeyPanel
 
 from gputui.tui.dialogs.boxes import DetailsBox
 from gputui.tui.dialogs.palette import Palette
@@ -39,3 +40,20 @@ async def test_a_page_of_the_manual_is_found_by_its_title_and_read(show: Show) -
         assert "What it costs" in shown.text
         await shown.press("escape")
         assert shown.app.screen is shown.app.main
+
+
+async def test_the_keys_stand_beside_the_view_as_long_as_that_is_wished(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3), (120, 40)) as shown:
+        main = shown.app.main
+        width = main.view.size.width
+        await shown.press("colon", *"beside")
+        await shown.until(lambda: "keys beside the view" in shown.text)
+        await shown.press("enter")
+        await shown.until(lambda: bool(main.query(KeyPanel)))
+        assert "quit at once; a run" in shown.text
+        assert main.view.size.width < width
+        assert shown.lines[0].split()[:2] == ["1", "Overview"]
+        assert "q quit" in shown.lines[-1]
+        await main.run_action("keys_panel")
+        await shown.settle()
+        assert main.view.size.width == width

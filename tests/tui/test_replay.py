@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from textual.command import CommandList
 from textual.pilot import Pilot
+from textual.widgets import ProgressBar
 
 from gputui.model.events import Header, RunMetrics, RunProgress
 from gputui.model.units import clock_text
@@ -26,6 +27,7 @@ from gputui.tui.widgets.line_view import LineView
 from gputui.tui.widgets.run import no_run
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export
+from tests.playback.test_playback import HeldBack
 from tests.tui import scripted
 from tests.tui.conftest import Show, wait_until
 from tests.tui.test_recorded import INFERENCE, MEDIUM, recorded
@@ -426,3 +428,23 @@ async def test_a_whole_recording_has_nothing_wrong_with_it() -> None:
         await replay.press("J", *"100%", "enter")
         await replay.until(lambda: "run done" in replay.top)
         assert replay.app.model.remark == ""
+
+
+async def test_how_much_of_a_file_is_read_is_seen_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.playback.line_index._FEW_BYTES", 1)
+    monkeypatch.setattr("gputui.playback.player.LOOK_S", 0.0)
+    export = Export()
+    for i in range(100):
+        export.range("step", 100_000_000 * i, 100_000_000 * i + 90_000_000)
+    report = HeldBack(export.write(tmp_path / "r.sqlite"))
+    app = GputuiApp(lambda notify: Playback(report, notify, start_s=1e9), Session())
+    async with app.run_test(size=(120, 40)) as pilot:
+        bars = app.main.query
+        await wait_until(pilot, lambda: any(one.percentage for one in bars(ProgressBar)))
+        assert "reading, Esc stops" in app.main.top.drawn[0]
+        report.go_on.set()
+        await wait_until(pilot, lambda: not bars(ProgressBar))
+        assert app.main.view.size.height == 38
+    assert app.close_source()

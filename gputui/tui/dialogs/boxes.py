@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Input, Label, OptionList, Static
+from textual.widgets import Button, Collapsible, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gputui.model.units import size
@@ -369,28 +369,38 @@ class DetailsBox(Dialog[None]):
         super().__init__()
         self._details = details
         self._page = page
-        self._more: tuple[Row, ...] = ()
 
     def compose(self) -> ComposeResult:
         with ReadFrame("", "↑ ↓ PgUp PgDn scroll  Esc close", wide=True):
             yield Line(self._details.title, classes="title")
-            yield Static(self._text(), id="rows")
+            if self._page is not None:
+                # Textual's own view of Markdown makes a widget of each block: 6 s of CPU for the
+                # longest page and 0.5 for a key, 0.4 here. The parser takes 50 ms to load.
+                from rich.markdown import Markdown
+
+                yield Static(Markdown(self._page.read()))
+            yield from self._sections(self._details.rows)
 
     def add(self, rows: tuple[Row, ...]) -> None:
         """Show what was found out meanwhile."""
-        self._more = rows
-        for one in self.query("#rows").results(Static):
-            one.update(self._text())
+        for frame in self.query(ReadFrame):
+            frame.mount(*self._sections(rows))
 
     def failed(self, reason: str) -> None:
         """Show why nothing was found out."""
         self.add(((), ((f"! {reason}", "warn"),)))
 
-    def _text(self) -> Group:
-        if self._page is not None:
-            # Textual's own view of Markdown makes a widget of each block: 11 s of CPU for the
-            # longest page, 0.4 here. The parser takes 50 ms to load.
-            from rich.markdown import Markdown
-
-            return Group(Markdown(self._page.read()))
-        return self.drawn((*self._details.rows, *self._more))
+    def _sections(self, rows: Sequence[Row]) -> Iterator[Static | Collapsible]:
+        """What stands before the first title, and what is under each, which folds."""
+        parts: list[tuple[Row, list[Row]]] = [((), [])]
+        for row in rows:
+            if [role for _, role in row] == ["head"]:
+                parts.append((row, []))
+            else:
+                parts[-1][1].append(row)
+        for title, inside in parts:
+            text = Static(self.drawn(inside))
+            if title:
+                yield Collapsible(text, title=title[0][0].strip(), collapsed=False)
+            elif inside:
+                yield text

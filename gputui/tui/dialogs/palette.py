@@ -102,6 +102,7 @@ class Actions(_Provider):
             for tab in group.tabs
         ]
         views = {f"views('{group.key}')" for group in GROUPS}
+        tabs.append(Entry("keys beside the view, or not", "", main.action_keys_panel))
         return tabs + [
             Entry(key.help, key.shown.split()[0], partial(main.run_action, key.action))
             for key in keys_of(main.replays)

@@ -40,6 +40,8 @@ _NO_WAY = {"left": "to the left", "right": "to the right", "up": "above", "page_
            "home": "above"}  # fmt: skip
 
 
+_LEAST_BESIDE_KEYS = 100
+
 MOST_COPIED = 74_000
 """Bytes in one OSC 52 sequence: more, encoded, is over 100,000, where terminals stop reading."""
 
@@ -114,11 +116,25 @@ class MainScreen(Commands):
             return
         self.tabs.mark(self.current)
         self.top.update(self.model, self.current)
+        self._draw_reading()
         if self.gputui.tour is not None:
             self.caption.update(self.model)
         if self.log_pane.display:
             self.log_pane.draw()
         self._draw_bottom()
+
+    def _draw_reading(self) -> None:
+        """How much of a file is read, and how long the rest takes."""
+        source = self.model.source
+        share = source.share_read if isinstance(source, Playback) and not source.is_read else None
+        if share is None:
+            self.query("#reading").remove()
+            return
+        from textual.widgets import ProgressBar
+
+        if not self.query("#reading"):
+            self.mount(ProgressBar(1.0, id="reading"), after="#bar")
+        self.query_one("#reading", ProgressBar).update(progress=share)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """One line at the bottom until the next key."""
@@ -314,6 +330,17 @@ class MainScreen(Commands):
         from gputui.tui.dialogs.palette import Palette
 
         self.app.push_screen(Palette(is_help=True))
+
+    async def action_keys_panel(self) -> None:
+        """The keys that do something here, beside the view as long as that is wished."""
+        from textual.widgets import KeyPanel
+
+        if panels := self.query(KeyPanel):
+            await panels.remove()
+        elif self.size.width < _LEAST_BESIDE_KEYS:
+            self.say(f"beside the keys a view needs {_LEAST_BESIDE_KEYS} columns")
+        else:
+            await self.mount(KeyPanel())
 
     # --- keys that the shown view answers, and the message where it has no answer
 

@@ -150,7 +150,14 @@ class ViewTabs(Tabs, can_focus=False):
 class TopBar(LineView):
     """What the run does, how fast the screen updates."""
 
+    _of: tuple[Model, str] | None = None
+
+    def on_resize(self) -> None:
+        if self._of is not None:
+            self.update(*self._of)
+
     def update(self, model: Model, current: str) -> None:
+        self._of = model, current
         width = self.size.width
         right = _state(model, width - 2, has_run_row=current in ("overview", "phases"))
         self.show([((" " * max(0, width - row_width(right)), "text"), *right)])
@@ -225,9 +232,8 @@ def _place(playback: Playback) -> str:
     """
     place = f"{clock_text(playback.position_s)}/{clock_text(playback.length_s)}"
     more = "" if playback.is_read else "+"
-    share = None if playback.is_read else playback.share_read
-    if share is not None:
-        return f"{place}{more} reading {share:.0%}, Esc stops"
+    if more and playback.share_read is not None:
+        return f"{place}{more} reading, Esc stops"
     if playback.has_ended and playback.is_read and playback.is_exact:
         return place
     return f"{place}{more} ×{playback.speed:g}{'' if playback.is_exact else ' reading…'}"
@@ -251,12 +257,17 @@ class KeyBar(Footer):
     def __init__(self) -> None:
         super().__init__(id="bottom", show_command_palette=False, compact=True)
         self.keys: list[Key] = []
+        self._width = 0
 
     def update(self, keys: list[Key]) -> None:
-        """Offer others."""
-        if keys != self.keys and self.is_attached:  # else the screen is being taken down
-            self.keys = keys
+        """Offer others, or more or fewer."""
+        width = self.size.width or self.app.size.width
+        if (keys, width) != (self.keys, self._width) and self.is_attached:  # else it is taken down
+            self.keys, self._width = keys, width
             self.screen.refresh_bindings()
+
+    def on_resize(self) -> None:
+        self.update(self.keys)
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
         """Draw them, where they are not there already: the focus changes more often. What Textual
@@ -280,7 +291,7 @@ class KeyBar(Footer):
 
     def bindings(self) -> Iterator[Binding]:
         """What is offered, as many as fit in the width there is."""
-        room = self.app.size.width - 1 - sum(map(_hint_width, self.keys[-2:]))
+        room = self._width - 1 - sum(map(_hint_width, self.keys[-2:]))
         for key in self.keys:
             is_last = key.action in _ALWAYS
             size = 0 if is_last else _hint_width(key)
