@@ -494,6 +494,7 @@ class GputuiApp(Threads):
             self._source = playback
             self.model.enter(playback, Session(), recording_name(path))
             self.main.show_run()
+            self._take()  # what came so far was told while another source was shown
 
         from gputui.store.recordings import recording_name
 

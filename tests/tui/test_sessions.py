@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from textual import events
 
 from gputui.model.events import RunEnded, RunStarted
+from gputui.playback.player import Playback
 from gputui.store import default_folder
 from gputui.store.journal import JournalReader, JournalWriter, Limits
 from gputui.tui.source import Options
@@ -161,6 +164,34 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         await shown.until(lambda: shown.app.main.current == "sessions")
         await shown.press("b")
         assert "no recording was opened" in shown.text
+
+
+@pytest.mark.usefixtures("folder")
+async def test_a_recording_is_shown_whose_only_news_came_before_it_was(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a loaded machine all of a small one is read before the screen turns to it."""
+    opened = Playback.open
+
+    def tell_once(path: str, notify: Callable[[], None], **options: Any) -> Playback:
+        news: list[Playback] = []
+
+        def tell() -> None:
+            if news and news[0].has_ended:
+                news.clear()
+                notify()
+
+        playback = opened(path, tell, **options)
+        news.append(playback)
+        return playback
+
+    monkeypatch.setattr(Playback, "open", tell_once)
+    async with show(LIVE, (120, 40)) as shown:
+        await listed(shown)
+        await choose(shown, "small")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.model.visited == "small")
+        await shown.until(lambda: "run done" in shown.lines[0])
 
 
 @pytest.mark.usefixtures("folder")
