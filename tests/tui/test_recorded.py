@@ -30,7 +30,7 @@ def recorded(path: Path) -> list[AnyEvent]:
 async def test_phases_and_progress_of_the_inference(show: Show, size: tuple[int, int]) -> None:
     async with show([recorded(INFERENCE)], size) as shown:
         await shown.press("4")
-        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "tokens/s 463", "Last step: decode"):
+        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "tokens/s 463", "▾ decode"):
             assert part in shown.text
         assert ("  energy" in shown.text) == (size[0] >= 132)
         await shown.press("end")

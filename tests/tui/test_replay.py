@@ -322,7 +322,7 @@ async def test_a_run_on_an_h200_is_moved_through() -> None:
         await replay.go("100%")
         await replay.until(lambda: "run done" in replay.top)
         await replay.press("4")
-        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "Last step: decode"):
+        for part in ("✓ done in 4.45 s", "64 of 64 tokens", "▾ decode"):
             assert part in replay.text
         await replay.go("0")
         await replay.until(lambda: "run done" not in replay.top)

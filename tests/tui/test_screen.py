@@ -105,13 +105,13 @@ async def test_no_gpu_says_why_and_what_works(show: Show) -> None:
         assert re.search(r"─ step  median [\d.]+ ms, p99 ", shown.text)
 
 
-async def test_phases_show_the_tree_progress_metrics_and_the_last_step(show: Show) -> None:
+async def test_phases_show_the_tree_progress_and_metrics(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=5, ended=False), (120, 40)) as shown:
         await shown.press("4")
         text = shown.text
         for part in (
             *("inference", "3000 of 3000 tokens", "TTFT 14.2 ms", "tokens/s 340", "● now"),
-            *("attention", "share", "Last step: decode/step", "CPU", "GPU", "3.00 ms"),
+            *("attention", "share", "per step"),
         ):
             assert part in text
 

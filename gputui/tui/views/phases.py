@@ -1,4 +1,4 @@
-"""Phases: the run's range tree, live, its last step, and the kernels of the chosen phase."""
+"""Phases: the run's range tree, live, and the kernels of the chosen phase."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Set
 from msgspec.structs import replace
 
 from gputui.base.sanitize import cut_middle
-from gputui.model.events import StepTimeline, payload_text
+from gputui.model.events import payload_text
 from gputui.model.naming import is_library_domain
 from gputui.model.units import count, duration, joules, watts
 from gputui.report.phase_tree import PhaseKey, ranges_below
@@ -27,11 +27,10 @@ from gputui.report.tables.phases import (
     why_little,
     why_no_phases,
 )
-from gputui.state import Run, Session
+from gputui.state import Run
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, clip, flow, halved, heading, labelled, wrap
 from gputui.tui.widgets.chart import spark
-from gputui.tui.widgets.lanes import step_rows
 from gputui.tui.widgets.run import metric_rows, no_run, notes, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
 from gputui.tui.widgets.table import Move, column, declared, table_rows
@@ -106,49 +105,6 @@ def phase_kernels(
     return [heading(f"Kernels of {phase.path}", width, note), titles, *rows], leads
 
 
-# The last step of a run that is drawn, which stays for a while.
-
-
-_LEAST_STEP = 5
-"""A title, an axis, the GPU, ranges."""
-_SHOWN_NS = 3_000_000_000
-"""A timeline stays at least this long: many colours are many bytes, and reading takes time."""
-
-
-class LastStep:
-    """What is drawn now."""
-
-    def __init__(self) -> None:
-        self._step: StepTimeline | None = None
-        self._run: Run | None = None
-
-    def rows(
-        self, session: Session, run: Run, width: int, height: int, *, libraries: bool
-    ) -> list[Row]:
-        """The lanes of the newest step in a part of `height` lines; none where they are few."""
-        newest = max(run.steps.values(), key=lambda step: step.start_ns, default=None)
-        known = self._step
-        if (
-            newest is None
-            or known is None
-            or self._run is not run
-            or not run.is_active
-            or newest.start_ns - known.start_ns >= _SHOWN_NS
-        ):
-            self._step, self._run = newest, run
-        step = self._step
-        node = run.ranges.get(step.range) if step is not None else None
-        if step is None or node is None or height < _LEAST_STEP + 8:
-            return []
-        lanes = step_rows(session, run, step, width, min(7, height - 8) - 1, libraries=libraries)
-        whose = ""
-        if len(run.processes) > 1 and step.process in run.processes:
-            attached = run.processes[step.process].attached
-            whose = f" of {attached.pid}" if attached.rank is None else f" of rank {attached.rank}"
-        title = f"Last step: {node.path}{whose}  {duration(step.duration_ns)}"
-        return [heading(title, width), *lanes] if lanes else []
-
-
 _WIDE = 132
 """Columns from which bars are long, and power and energy have room."""
 
@@ -177,7 +133,6 @@ class PhasesView(TableView):
         self.follows = True
         self.libraries = False
         self.raw_names = False
-        self._last_step = LastStep()
 
     def rows(self, width: int, height: int) -> list[Row]:
         run, tables = self.model.run, self.model.tables
@@ -189,7 +144,7 @@ class PhasesView(TableView):
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
         rows += mark_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += [*problems(run, width, self.model.remark), *notes(run, width)]
-        live, run = run, self._named(tables.run)
+        run = self._named(tables.run)
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)
         is_long = len(everything) > _MOST_OPEN
@@ -207,17 +162,14 @@ class PhasesView(TableView):
         left = height - len(rows)
         colors = phase_colors(run)
         chosen_key = self.cursor.key
-        below = self._last_step.rows(
-            self.model.session, live, width, left, libraries=self.libraries
-        )
-        kernels, leads = self._kernels(tables, width, left - len(below))
-        tree_height = left - len(below) - len(kernels)
+        kernels, leads = self._kernels(tables, width, left)
+        tree_height = left - len(kernels)
         rows += self._tree(tables, run, everything, colors, width, tree_height, len(rows))
         if chosen_key != self.cursor.key and kernels:
-            kernels, leads = self._kernels(tables, width, left - len(below))
-        rows += [()] * (height - len(below) - len(kernels) - len(rows))
+            kernels, leads = self._kernels(tables, width, left)
+        rows += [()] * (height - len(kernels) - len(rows))
         self.link(kernels, leads, len(rows), 0, width)
-        return rows + kernels + below
+        return rows + kernels
 
     def move(self, move: Move) -> None:
         """Left closes a phase or goes to its parent, right opens it or goes to its first child."""
