@@ -13,9 +13,9 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.events import GpuSample
 from gputui.model.units import count, percent, size
 from gputui.report.machine_now import memory_fraction, memory_role
-from gputui.report.schema import AnyTable, Column
+from gputui.report.schema import Column
 from gputui.report.statistics import TableRow
-from gputui.report.tables import is_memory_metric, metric_text, own_tables
+from gputui.report.tables import is_memory_metric, metric_text
 from gputui.report.tables.memory import (
     COPIES,
     PHASE_MEMORY,
@@ -39,7 +39,6 @@ from gputui.tui.widgets.canvas import (
     flow,
     halved,
     heading,
-    labelled,
     row_width,
     wrap,
 )
@@ -52,7 +51,7 @@ from gputui.tui.widgets.gpu_charts import (
     host_items,
 )
 from gputui.tui.widgets.run import scope_rows, why_empty
-from gputui.tui.widgets.table import Move, column, declared, details_of, moved
+from gputui.tui.widgets.table import column, declared, details_of
 from gputui.tui.widgets.tree import process_columns as whose_columns
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView, call_columns
 
@@ -143,33 +142,12 @@ def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
 
 def reported_items(run: Run) -> list[Row]:
     """The memory figures the workload reports, one after another."""
-    return [((f"{label} ", "label"), (text, "value")) for label, text in _reported(run)]
-
-
-def reported_rows(run: Run, width: int) -> list[Row]:
-    """The memory the workload reports: figures, and tables with a column of bytes."""
-    rows = [*labelled(_reported(run), 28, "value")]
-    for name, reason in (run.result.unavailable if run.result else {}).items():
-        if is_memory_metric(name):
-            label = metric_text(name, None)[0]
-            rows += [((f"{label:<28}", "label"), *row) for row in wrap(reason, width - 28, "dim")]
-    if any(_has_sizes(table) for table in own_tables(run)):
-        rows += [(), (("tables of its own with sizes are in ", "dim"), ("1 1", "key"))]
-    return rows
-
-
-def _reported(run: Run) -> list[tuple[str, str]]:
-    return [
+    told = [
         metric_text(name, value)
         for name, value in run.metrics.items()
         if is_memory_metric(name) and value is not None
     ]
-
-
-def _has_sizes(table: AnyTable) -> bool:
-    return bool(table.rows) and any(
-        one.header == "bytes" or one.header.endswith("_bytes") for one in table.columns
-    )
+    return [((f"{label} ", "label"), (text, "value")) for label, text in told]
 
 
 def _bytes(value: int) -> str:
@@ -272,11 +250,10 @@ class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
     offers = TableView.offers | ChartedView.offers
-    tabs = ("Phases", "Copies", "Allocations", "Workload")
+    tabs = ("Phases", "Copies", "Allocations")
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
-        self.top = 0
         self._items: Sequence[Any] = ()
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -292,7 +269,7 @@ class MemoryView(TableView, ChartedView):
         above = max(6, min(height * 2 // 5, wanted), min(gpus + 1, height - 8))
         rows = [*self._above(width, above), *scope_rows(self.model, width, WHOLE)]
         if run is not None:
-            rows += flow(reported_items(run), width, 1 if height < 30 else 2)
+            rows += flow(reported_items(run), width, 2 if height < 30 else 3)
         rows.append(self.tab_row(len(rows), width, self.filter_note))
         rows += self._table(run, width, height - len(rows), len(rows))
         details = self.activate()
@@ -302,13 +279,6 @@ class MemoryView(TableView, ChartedView):
         return [*rows, (), title, *halved(details.rows, width)][:height]
 
     # --- keys
-
-    def move(self, move: Move) -> None:
-        if self.tab == 3 and move not in ("left", "right"):
-            self.top = moved(self.top, move, max(1, self.size.height // 2))
-            self.draw()
-        else:
-            super().move(move)
 
     def activate(self) -> Details | None:
         run = self.model.run
@@ -356,7 +326,7 @@ class MemoryView(TableView, ChartedView):
         return f"this run: {size(over.first)} at first, {most}"
 
     def put_tab(self, number: int) -> None:
-        self.sorting, self.other_way, self.top = 0, False, 0
+        self.sorting, self.other_way = 0, False
         super().put_tab(number)
 
     def _table(self, run: Run | None, width: int, height: int, top: int) -> list[Row]:
@@ -367,8 +337,6 @@ class MemoryView(TableView, ChartedView):
                 rows.append((("  w", "key"), ("  choose a workload and start it", "text")))
             return rows
         reading = self.model.once(self, lambda: read(self.model.session, run))
-        if self.tab == 3:
-            return self._workload(run, width, height)
         if self.tab == 0:
             columns: Sequence[Column[Any]] = phase_columns(reading.most, reading.phases)
             self._items = self._matching(reading.phases, lambda row: row.path)
@@ -393,15 +361,6 @@ class MemoryView(TableView, ChartedView):
         keys = [self._key(item) for item in self._items]
         return self.table(columns, self._items, keys, width, height, top)
 
-    def _workload(self, run: Run, width: int, height: int) -> list[Row]:
-        rows = reported_rows(run, width)
-        if not rows:
-            text = "This program reports no figures of its memory. The workloads of the menu do: "
-            text += "weights, KV cache, the most that torch allocated and reserved."
-            return [(), *wrap(text, width - 2, "dim", "  ")]
-        self.top = max(0, min(self.top, len(rows) - height))
-        return rows[self.top : self.top + height]
-
     def _matching(self, rows: Sequence[Any], name: Callable[[Any], str]) -> list[Any]:
         needle = self.needle.lower()
         return [row for row in rows if needle in name(row).lower()]
@@ -418,6 +377,5 @@ class MemoryView(TableView, ChartedView):
     def _why(self, run: Run, more: str, text: str = "") -> str:
         """Why a table is empty."""
         if not run.kernels and not run.api:
-            why = why_empty(run).removesuffix(".")
-            return f"{why}. ← shows what the workload itself reports."
+            return why_empty(run)
         return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
