@@ -29,7 +29,7 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE, called_in
 from gputui.report.tables.ranks import RankSum, rank_sums, rank_with_most
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, bar, beside, clip, heading, labelled, row_width, wrap
+from gputui.tui.widgets.canvas import Row, bar, heading, labelled, row_width, wrap
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
 from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (
@@ -42,9 +42,6 @@ from gputui.tui.widgets.view import (
     operation_columns,
 )
 
-BESIDE = 160
-"""Columns from which the details of the chosen line stand beside the table."""
-
 _NAME = 35
 """Cells of the names that are distinguished."""
 
@@ -54,7 +51,7 @@ _MOST_RANKS = 8
 _LEAST_BELOW = 5
 """Lines left under the table from which they say more of the chosen line."""
 _NAME_LINES = 2
-_BELOW, _TALL = 8, 30
+_BELOW, _TALL = 10, 30
 """Lines that a long table leaves to it, in a view that has so many."""
 
 _BAR = 8
@@ -108,28 +105,15 @@ class KernelsView(TableView):
         if not self.listed:
             text = NO_MATCH if read.rows else why_empty(run)
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
-        left = width * 7 // 10 if width >= BESIDE else width
         names = [row.name for row in self.listed]
-        kept = _BELOW if width < BESIDE and height >= _TALL else 0
-        table = self.table(columns, self.listed, names, left, height - len(rows) - kept, len(rows))
-        if width < BESIDE:
-            room = height - len(rows) - len(table) - 1
-            below = self._below(tables, width, room)
-            y = len(rows) + len(table)
-            self.link(below, self._leads, y, 0, width)
-            if below:
-                self.hint(below[1], y + 1, "Enter: more", "activate")
-                self.hint(below[1], y + 1, "y: copy the name", "copy")
-            return rows + table + below
-        details = self.activate()
-        if details is None:
-            return rows + table
-        room = width - left - 2
-        about = [heading(cut_middle(details.title, room - 6), room)]
-        for row in details.rows:
-            self.link([row], self._leads, len(rows) + len(about), left + 2, width)
-            about += wrap(row[0][0], room, row[0][1]) if len(row) == 1 else [clip(row, room)]
-        return rows + beside([(table, left), (about[: height - len(rows)], room)])
+        kept = _BELOW if height >= _TALL else 0
+        rows += self.table(columns, self.listed, names, width, height - len(rows) - kept, len(rows))
+        below = self._below(tables, width, height - len(rows) - 1)
+        self.link(below, self._leads, len(rows), 0, width)
+        if below:
+            self.hint(below[1], len(rows) + 1, "Enter: more", "activate")
+            self.hint(below[1], len(rows) + 1, "y: copy the name", "copy")
+        return rows + below
 
     def action_timeline(self) -> None:
         """The longest one of the chosen name where it ran, with what launched it."""

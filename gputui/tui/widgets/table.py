@@ -188,12 +188,6 @@ def _merged(spans: Sequence[Span]) -> Row:
     return tuple(result)
 
 
-def moved(at: int, move: Move, page: int, last: int = 10**9) -> int:
-    """Where a movement leads from line `at`, of lines 0 to `last`."""
-    steps = {"up": -1, "down": 1, "page_up": -page, "page_down": page, "home": -at, "end": last}
-    return min(last, max(0, at + steps.get(move, 0)))
-
-
 def _beyond(above: int, below: int) -> str:
     """Rows out of sight: "2 more ↑ 3 more ↓"."""
     return " ".join([f"{above} more ↑"] * (above > 0) + [f"{below} more ↓"] * (below > 0))
@@ -249,7 +243,9 @@ class Cursor(msgspec.Struct):
         """Choose another row; whether it changed."""
         if not self.keys:
             return False
-        target = moved(self.index, move, self.page, len(self.keys) - 1)
+        by = {"up": -1, "down": 1, "page_up": -self.page, "page_down": self.page,
+              "home": -self.index, "end": len(self.keys)}  # fmt: skip
+        target = min(len(self.keys) - 1, max(0, self.index + by.get(move, 0)))
         if target == self.index:
             return False
         self.index = target
