@@ -158,7 +158,6 @@ class CompareView(TableView):
         self._notes: tuple[str, ...] = ()
         self._verdict: list[str] = []
         self._failure = ""
-        self._listed: list[Cells] = []
         self._listed_of: AnyTable | None = None
         self._effects: dict[str, float] = {}
 
@@ -202,7 +201,6 @@ class CompareView(TableView):
         self._gputui.in_thread(read, done, failed)
 
     def rows(self, width: int, height: int) -> list[Row]:
-        self._listed = []
         names = [recording_name(path) for path in self._paths]
         rows: list[Row] = []
         for number, name in enumerate(names):
@@ -223,14 +221,13 @@ class CompareView(TableView):
         rows.append(self.tab_row(len(rows), width, note))
         foot = wrap(_NOISE, width, "dim") if table.name.startswith("compare_") else []
         foot = foot if height >= 20 and table.name != "compare_unmatched" else []
-        self._listed, self._listed_of = self._ordered(table), table
-        if not self._listed:
+        listed, self._listed_of = self._ordered(table), table
+        if not listed:
             return [*rows, (), ((f"  {NO_MATCH}", "dim"),)]
-        room = height - len(rows) - len(foot) - 1
-        columns = comparison_columns(table, self._listed, self._effects)
-        keys = [row[:2] for row in self._listed]
+        columns = comparison_columns(table, listed, self._effects)
+        keys = [row[:2] for row in listed]
         room = height - len(rows) - len(foot)
-        rows += self.table(columns, self._listed, keys, width, room, len(rows), is_sorted=False)
+        rows += self.table(columns, listed, keys, width, room, len(rows), is_sorted=False)
         rows += [()] * (height - len(rows) - len(foot))
         return rows + foot
 
@@ -238,7 +235,7 @@ class CompareView(TableView):
 
     def activate(self) -> Details | None:
         """Every cell of the chosen line, names in full."""
-        row = next((row for row in self._listed if row[:2] == self.cursor.key), None)
+        row: Cells | None = self.item
         # The lines are those drawn last, maybe of the tab before.
         if row is None or self._listed_of is None:
             return None
@@ -280,8 +277,7 @@ class CompareView(TableView):
         return cast("GputuiApp", self.app)
 
     def _ordered(self, table: AnyTable) -> list[Cells]:
-        needle = self.needle.lower()
-        found = [row for row in table.rows if needle in " ".join(map(str, row[:2])).lower()]
+        found = self.matching(table.rows, lambda row: " ".join(map(str, row[:2])))
         if table.name == "compare_metrics":
             found.sort(key=sameness(table))
         changes = [

@@ -111,9 +111,8 @@ class DevicesView(ProcessListView, ChartedView):
     @property
     def process(self) -> ProcessRow | None:
         """The chosen process; None while a GPU is chosen."""
-        if self.focus_on != "processes":
-            return None
-        return next((row for row in self.listed if row.identity == self.cursor.key), None)
+        row: ProcessRow | None = self.item if self.focus_on == "processes" else None
+        return row
 
     def toggle_tree(self) -> None:
         """Processes under what launched them, or in one list."""

@@ -196,8 +196,7 @@ class HostsView(ProcessListView):
             text = "Only this machine: gputui --host USER@BOX shows others, as many as you name."
             return wrap(text, width - 2, "text", "  ")
         everything = host_rows(hosts, time.time_ns(), self.model.interval_s)
-        needle = self.needle.casefold()
-        shown = [row for row in everything if needle in row.host.name.casefold()]
+        shown = self.matching(everything, lambda row: row.host.name)
         text, role = hosts_answer(everything)
         self._processes = self._all_processes()
         least = min(2 + max(1, len(self._processes)), max(4, height // 3))
@@ -257,9 +256,8 @@ class HostsView(ProcessListView):
 
     @property
     def _chosen_process(self) -> HostProcess | None:
-        if self.focus_on != "processes":
-            return None
-        return next((one for one in self._processes if one.key == self.cursor.key), None)
+        one: HostProcess | None = self.item if self.focus_on == "processes" else None
+        return one
 
     def _lead(self, host: str, process: Hashable) -> Lead:
         self.model.show_host(host)

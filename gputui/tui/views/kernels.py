@@ -83,7 +83,6 @@ class KernelsView(TableView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self._read: _Read | None = None
-        self.listed: list[TableRow] = []
         self._leads: dict[Row, Lead] = {}
 
     def rows(self, width: int, height: int) -> list[Row]:
@@ -97,17 +96,14 @@ class KernelsView(TableView):
         rows.append(self._tabs(len(rows), width, tables))
         if self.tab == 0 and read.categories:
             rows.append(_categories([(name, share) for name, *_, share in read.categories], width))
-        needle = self.needle.lower()
         columns = self._columns(read)
-        self.listed = self.in_order(
-            columns, (row for row in read.rows if needle in row.name.lower())
-        )
-        if not self.listed:
+        listed = self.in_order(columns, self.matching(read.rows, lambda row: row.name))
+        if not listed:
             text = NO_MATCH if read.rows else why_empty(run)
             return [*rows, (), *wrap(text, width - 2, "dim", "  ")]
-        names = [row.name for row in self.listed]
+        names = [row.name for row in listed]
         kept = _BELOW if height >= _TALL else 0
-        rows += self.table(columns, self.listed, names, width, height - len(rows) - kept, len(rows))
+        rows += self.table(columns, listed, names, width, height - len(rows) - kept, len(rows))
         below = self._below(tables, width, height - len(rows) - 1)
         self.link(below, self._leads, len(rows), 0, width)
         if below:
@@ -125,7 +121,7 @@ class KernelsView(TableView):
     def activate(self) -> Details | None:
         """All that is known of the chosen line."""
         tables = self.model.tables_in_phase
-        row = next((row for row in self.listed if row.name == self.cursor.key), None)
+        row: TableRow | None = self.item
         if tables is None or row is None:
             return None
         rows: list[Row] = [((row.name, "text"),), ()]
@@ -251,7 +247,7 @@ class KernelsView(TableView):
 
     @property
     def copied(self) -> str:
-        row = next((row for row in self.listed if row.name == self.cursor.key), None)
+        row: TableRow | None = self.item
         return row.name if row is not None else super().copied
 
     def show_item(self, key: Hashable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -30,7 +30,7 @@ from gputui.report.tables.memory import (
     transfers,
 )
 from gputui.state import Gpu, Run, Session
-from gputui.tui.model import WHOLE, Model
+from gputui.tui.model import WHOLE
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
@@ -252,13 +252,8 @@ class MemoryView(TableView, ChartedView):
     offers = TableView.offers | ChartedView.offers
     tabs = ("Phases", "Copies", "Allocations")
 
-    def __init__(self, model: Model) -> None:
-        super().__init__(model)
-        self._items: Sequence[Any] = ()
-
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
-        self._items = ()
         if session.header is None:
             return [(), ((f"  {self.model.failure or 'reading the machine…'}", "dim"),)]
         run = self.model.run
@@ -281,16 +276,13 @@ class MemoryView(TableView, ChartedView):
     # --- keys
 
     def activate(self) -> Details | None:
-        run = self.model.run
-        for item in self._items:
-            if self._key(item) != self.cursor.key:
-                continue
-            if isinstance(item, PhaseMemory):
-                return Details(item.path, phase_details(item))
-            if isinstance(item, Transfer):
-                return Details(item.operation, transfer_details(item))
-            if run is not None:
-                return Details(item.name, allocation_details(item, run))
+        run, item = self.model.run, self.item
+        if isinstance(item, PhaseMemory):
+            return Details(item.path, phase_details(item))
+        if isinstance(item, Transfer):
+            return Details(item.operation, transfer_details(item))
+        if isinstance(item, TableRow) and run is not None:
+            return Details(item.name, allocation_details(item, run))
         return None
 
     @property
@@ -338,32 +330,29 @@ class MemoryView(TableView, ChartedView):
             return rows
         reading = self.model.once(self, lambda: read(self.model.session, run))
         if self.tab == 0:
-            columns: Sequence[Column[Any]] = phase_columns(reading.most, reading.phases)
-            self._items = self._matching(reading.phases, lambda row: row.path)
-            return self._shown(columns, width, height, top, self._why(run, "or allocated any"))
+            phases = self.matching(reading.phases, lambda row: row.path)
+            columns = phase_columns(reading.most, reading.phases)
+            return self._shown(
+                columns, phases, width, height, top, self._why(run, "or allocated any")
+            )
         if self.tab == 1:
-            columns = transfer_columns()
-            found = self._matching(reading.copies, lambda row: row.operation)
-            self._items = self.in_order(columns, found)
-            return self._shown(columns, width, height, top, self._why(run, ""))
-        columns = call_columns("call")
-        calls = self._matching(reading.calls, lambda row: row.name)
-        self._items = self.in_order(columns, calls)
+            copies = self.matching(reading.copies, lambda row: row.operation)
+            return self._shown(transfer_columns(), copies, width, height, top, self._why(run, ""))
+        calls = self.matching(reading.calls, lambda row: row.name)
         text = "No call got memory or gave it back through CUDA."
-        return self._shown(columns, width, height, top, self._why(run, "", text))
+        why = self._why(run, "", text)
+        return self._shown(call_columns("call"), calls, width, height, top, why)
 
     def _shown(
-        self, columns: Sequence[Column[Any]], width: int, height: int, top: int, empty: str
-    ) -> list[Row]:
-        if not self._items:
+        self, columns: Sequence[Column[Any]], items: Sequence[Any], width: int, height: int,
+        top: int, empty: str,
+    ) -> list[Row]:  # fmt: skip
+        if not items:
             text = NO_MATCH if self.needle else empty
             return [(), *wrap(text, width - 2, "dim", "  ")][:height]
-        keys = [self._key(item) for item in self._items]
-        return self.table(columns, self._items, keys, width, height, top)
-
-    def _matching(self, rows: Sequence[Any], name: Callable[[Any], str]) -> list[Any]:
-        needle = self.needle.lower()
-        return [row for row in rows if needle in name(row).lower()]
+        items = self.in_order(columns, items) if self.tab else items
+        keys = [self._key(item) for item in items]
+        return self.table(columns, items, keys, width, height, top)
 
     @staticmethod
     def _key(item: Any) -> Hashable:

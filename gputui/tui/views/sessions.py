@@ -64,7 +64,6 @@ class SessionsView(TableView):
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.marked: list[Path] = []
-        self._listed: list[RecordingEntry] = []
 
     @cached_property
     def index(self) -> RunIndex:
@@ -72,7 +71,8 @@ class SessionsView(TableView):
 
     def chosen(self) -> RecordingEntry | None:
         """The one under the cursor."""
-        return next((one for one in self._listed if one.path == self.cursor.key), None)
+        entry: RecordingEntry | None = self.item
+        return entry
 
     def on_mount(self) -> None:
         """Read the folder now, and repeatedly while this view is visible."""
@@ -90,7 +90,6 @@ class SessionsView(TableView):
         by = SORTS[self.sorting]
         found = matching(self.library.entries, self.needle)
         if not found:
-            self._listed = []
             return [*rows, (), *wrap(self._why_empty(), width - 2, "dim", "  ")]
         entries = self.library.entries
         before_of: dict[Path, RecordingEntry | None] = {}
@@ -103,14 +102,14 @@ class SessionsView(TableView):
 
         columns = recording_columns(found, self.marked, self.current, self.index.of, before)
         if by == "command":
-            self._listed = by_command(found, other_way=self.other_way)
+            listed = by_command(found, other_way=self.other_way)
         else:
-            self._listed = self.in_order(columns, found)
-        paths = [entry.path for entry in self._listed]
-        shown = self._listed[self.cursor.window(paths, height - 2)]
+            listed = self.in_order(columns, found)
+        paths = [entry.path for entry in listed]
+        shown = listed[self.cursor.window(paths, height - 2)]
         # Of rows out of sight figures are read only where they decide the order.
         self.index.want([*shown, *(found if by in FIGURES else ())])
-        rows += self.table(columns, self._listed, paths, width, height - 1, 1)
+        rows += self.table(columns, listed, paths, width, height - 1, 1)
         entry = self.chosen()
         if entry is None or height - len(rows) < _LEAST_BELOW:
             return rows

@@ -186,9 +186,8 @@ class SummaryView(TableView):
             if self._tables:
                 self._open(str(self.cursor.key))
             return None
-        # Of the table itself: where the terminal is too small, that which was drawn is another.
-        line = next((line for line in opened.lines if line.number == self.cursor.key), None)
-        if line is None:
+        line = self.item
+        if not isinstance(line, Line):
             self.nothing_chosen()
             return None
         pairs = zip(opened.headers, line.texts, strict=True)

@@ -213,7 +213,6 @@ class TimeView(TableView):
         self._read: tuple[Verdict | None, dict[Leaf, list[TableRow]]] = (None, {})
         self._whole: tuple[int, IciclePart, int] | None = None
         """A step as boxes, at one state of the run, and how many steps it adds up."""
-        self._lines: list[Line] = []
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The scope where it is not the usual one, then what is of it."""
@@ -232,14 +231,14 @@ class TimeView(TableView):
             return [*why, *self._on_cpu(run, width, height - len(why), top + len(why))]
         is_beside = width >= BESIDE
         left = (width * 5 + 4) // 9 if is_beside else width
-        self._lines = self._listed(tree, kernels)
-        keys = [line.key for line in self._lines]
+        lines = self._listed(tree, kernels)
+        keys = [line.key for line in lines]
         if self.cursor.key is None and found.findings:
             led = [LEAVES[leaf].key for leaf in found.findings[0].of_leaves]
             largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
             self.cursor.key = next((key for key in led if key in keys), LEAVES[largest].key)
         tall = height - 2 if is_beside else min(len(keys), max(6, height - 12))
-        rows = self.table(self._columns(tree, left), self._lines, keys, left, tall + 1, top)
+        rows = self.table(self._columns(tree, left), lines, keys, left, tall + 1, top)
         total = f" {'total':<{_NAME}}{'100.0 %':>{_SHARE + 1}}"
         figure = time_a_step(tree, tree.wall_ns).rjust(left - len(total))
         rows.append(((fit(total + figure, left), "dim"),))
@@ -247,7 +246,7 @@ class TimeView(TableView):
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
             rows += self._from_above(run, tree, left, height - len(rows), top + len(rows))
-        chosen = next((line for line in self._lines if line.key == self.cursor.key), None)
+        chosen = self._line
         if chosen is None:
             return rows
         leads: dict[Row, Lead] = {}
@@ -337,7 +336,8 @@ class TimeView(TableView):
 
     @property
     def _line(self) -> Line | None:
-        return next((line for line in self._lines if line.key == self.cursor.key), None)
+        line: Line | None = self.item
+        return line
 
     def _own(self, line: Line) -> list[TableRow]:
         """The kernels of its cause."""
@@ -436,7 +436,7 @@ class TimeView(TableView):
 
     def click_mark(self, line: int, x: int) -> bool:
         """That of a line opens or closes it."""
-        one = self._lines[line]
+        one: Line = self.items[line]
         if not one.fold or not 0 <= x - 1 - 2 * one.depth < 2:
             return False
         self._toggle(one.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -272,6 +272,8 @@ class TableView(View):
         """Which of the orders."""
         self.other_way = False
         """Whether it is the reverse of the usual one."""
+        self.items: Sequence[Any] = ()
+        """What the table lists; nothing while there is none."""
         self.records = RecordTable()
         self._has_table = False
         self._table_place = (0, 0, 0)
@@ -294,6 +296,17 @@ class TableView(View):
     def is_choosing(self) -> bool:
         """Whether the cursor's row is chosen."""
         return True
+
+    @property
+    def item(self) -> Any:
+        """The chosen one of what the table lists; None of nothing."""
+        listed = zip(self.items, self.cursor.keys, strict=False)
+        return next((item for item, key in listed if key == self.cursor.key), None)
+
+    def matching(self, items: Iterable[T], text: Callable[[T], str]) -> list[T]:
+        """Those whose text has what is filtered by in it, in any case."""
+        needle = self.needle.casefold()
+        return [item for item in items if needle in text(item).casefold()]
 
     @property
     def filter_note(self) -> str:
@@ -345,6 +358,7 @@ class TableView(View):
         """A table of the items: Textual's, which stands from line `top` of the view on, and leaves
         these rows to it. For who has the screen read out they are rows as others. The title of the
         column that sorts is marked where it `is_sorted` by one."""
+        self.items = items
         by = self._sorting_column(columns) if is_sorted else None
         sorted_by = None if by is None else by.heading
         ascending = (by is not None and by.show is None) != self.other_way
@@ -373,7 +387,7 @@ class TableView(View):
         yield self.records
 
     def draw(self) -> None:
-        self._has_table = False
+        self._has_table, self.items = False, ()
         super().draw()
         if self.records.display != self._has_table:
             self.records.display = self._has_table
