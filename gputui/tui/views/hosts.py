@@ -6,7 +6,6 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
 
 from gputui.model.units import MISSING, percent, watts
 from gputui.report.alerts import (
@@ -54,10 +53,7 @@ def key_of(one: Listed) -> str | HostClass:
 
 
 def arranged(
-    rows: Sequence[HostRow],
-    room: int,
-    per_line: int = 1,
-    opened: frozenset[HostClass] = frozenset(),
+    rows: Sequence[HostRow], room: int, opened: frozenset[HostClass] = frozenset()
 ) -> list[Listed]:
     """The worst first, in `room` lines if they can be: idle hosts as one, then as many of those
     alike as there is no room for.
@@ -68,18 +64,12 @@ def arranged(
     of_kind: dict[HostClass, Sequence[HostRow | HostFold]] = {
         kind: [row for row in rows if row.kind is kind] for kind in HostClass
     }
-
-    def lines() -> int:
-        whole = sum(isinstance(one, HostFold) or bool(one.problem) for one in _joined(of_kind))
-        return whole + ceil((len(_joined(of_kind)) - whole) / per_line)
-
     for kind in (HostClass.IDLE, HostClass.WITHOUT_GPU, HostClass.BUSY):
         members = [row for row in of_kind[kind] if isinstance(row, HostRow)]
-        if kind in opened or len(members) < _LEAST_FOLDED or lines() <= room:
+        too_many = len(_joined(of_kind)) - room
+        if kind in opened or len(members) < _LEAST_FOLDED or too_many <= 0:
             continue
-        kept = 0
-        if kind is HostClass.BUSY:
-            kept = max(0, len(members) - (lines() - room + 1) * per_line)
+        kept = max(0, len(members) - too_many - 1) if kind is HostClass.BUSY else 0
         of_kind[kind] = [*members[:kept], HostFold(kind, tuple(members[kept:]), bool(kept))]
     return _joined(of_kind)
 
@@ -106,11 +96,6 @@ def short_hosts(hosts: Hosts, width: int, height: int, interval_s: float) -> lis
 def most_gpus(hosts: Hosts) -> int:
     """Of one host, as far as they have cells."""
     return min(MOST_CELLS, max((len(host.session.gpus) for host in hosts.values()), default=0))
-
-
-def line_width(gpus: int) -> int:
-    """The cells that the line of a host with so many GPUs takes."""
-    return NAME_WIDTH + GPU_WIDTH * gpus + len(_FIGURES)
 
 
 def head_row(gpus: int, width: int) -> Row:
@@ -162,9 +147,6 @@ def _cell(gpu: Gpu, now_ns: int, interval_s: float) -> Span:
     return (f"{block}{min(100, round(load)):>3}".rjust(GPU_WIDTH), role)
 
 
-_GAP = 2
-
-
 @dataclass(frozen=True, slots=True)
 class HostProcess:
     """A process of one of the hosts."""
@@ -188,7 +170,6 @@ class HostsView(ProcessListView):
         """Which host is chosen; `cursor` is that of the processes."""
         self._listed: list[Listed] = []
         self._processes: list[HostProcess] = []
-        self._per_line = 1
 
     def rows(self, width: int, height: int) -> list[Row]:
         hosts = self.model.hosts
@@ -264,76 +245,32 @@ class HostsView(ProcessListView):
         return Lead("devices", process)
 
     def _move_host(self, move: Move) -> None:
-        last = len(self._at.keys) - 1
-        sideways = {"left": -1, "right": 1, "up": -self._per_line, "down": self._per_line}
-        if move in sideways:
-            target = self._at.index + sideways[move]
-            if move == "down" and self._at.index == last and self._processes:
-                self.focus_on = "processes"
-                return
-            self._at.choose(max(0, min(last, target)))
-        else:
-            self._at.move(move)
+        beside: dict[Move, Move] = {"left": "up", "right": "down"}
+        moved = self._at.move(beside.get(move, move))
+        if move == "down" and not moved and self._processes:
+            self.focus_on = "processes"
 
     def _hosts(self, rows: list[HostRow], width: int, height: int) -> list[Row]:
-        """Titles, then each host or fold; those with nothing to say side by side."""
+        """Titles, then each host or fold."""
         if height < 2 or self.model.hosts is None:
             return []
         if not rows:
             return [((" no host matches the filter (Esc clears it)", "dim"),)]
         gpus = most_gpus(self.model.hosts)
-        wanted = line_width(gpus)
-        self._per_line = max(1, (width + _GAP) // (wanted + _GAP))
-        each = (width - _GAP * (self._per_line - 1)) // self._per_line
         opened = frozenset(HostClass) if self.needle else self._opened
-        self._listed = arranged(rows, height - 1, self._per_line, opened)
-        self._at.window([key_of(one) for one in self._listed], len(self._listed))
-        drawn = self._lines()
-        at = next((n for n, line in enumerate(drawn) if self._at.index in line), 0)
-        first = max(0, min(at - (height - 1) // 2, len(drawn) - (height - 1)))
-        gap: Row = ((" " * _GAP, "text"),)
-        head = head_row(gpus, each)
-        beside = max(map(len, drawn), default=1)
-        heads = [span for _ in range(beside) for span in (*head, *gap)]
-        result: list[Row] = [tuple(heads[:-1])]
-        for line in drawn[first : first + height - 1]:
-            spans: list[tuple[str, str]] = []
-            for place, number in enumerate(line):
-                one = self._listed[number]
-                room = each if _is_short(one) else width
-                row = self._line(one, gpus, room, chosen=number == self._at.index)
-                used = sum(len(text) for text, _ in row)
-                spans += [*row, (" " * max(0, room - used), "text"), *gap]
-                start = place * (each + _GAP)
-                act = partial(self._click, number)
-                self.places.append(Place(1 + len(result), start, start + room, act))
-            result.append(tuple(spans[:-1]))
-        return result
-
-    def _lines(self) -> list[list[int]]:
-        """Which of the listed stand on each line."""
-        found: list[list[int]] = []
-        for number, one in enumerate(self._listed):
-            before = self._listed[found[-1][-1]] if found else None
-            if (
-                before is not None
-                and _is_short(one)
-                and _is_short(before)
-                and len(found[-1]) < self._per_line
-            ):
-                found[-1].append(number)
+        self._listed = arranged(rows, height - 1, opened)
+        window = self._at.window([key_of(one) for one in self._listed], height - 1)
+        result = [head_row(gpus, width)]
+        for number, one in enumerate(self._listed[window], window.start):
+            if isinstance(one, HostFold):
+                row: Row = clip(((f" {one.text}", "dim"),), width)
             else:
-                found.append([number])
-        return found
-
-    def _line(self, one: Listed, gpus: int, width: int, *, chosen: bool) -> Row:
-        if isinstance(one, HostFold):
-            row: Row = clip(((f" {one.text}", "dim"),), width)
-        else:
-            row = host_line(one, gpus, width, self.model.interval_s)
-        if chosen and self.focus_on == "hosts":
-            return chosen_row(row, width)
-        return row
+                row = host_line(one, gpus, width, self.model.interval_s)
+            is_chosen = number == self._at.index and self.focus_on == "hosts"
+            act = partial(self._click, number)
+            self.places.append(Place(1 + len(result), 0, width, act))
+            result.append(chosen_row(row, width) if is_chosen else row)
+        return result
 
     def _click(self, number: int) -> None:
         again = self.focus_on == "hosts" and self._at.index == number
@@ -363,11 +300,6 @@ class HostsView(ProcessListView):
             return [*rows, (("  none", "dim"),)][:height]
         keys = [one.key for one in self._processes]
         return rows + self.list_rows(_columns(), self._processes, keys, (width, height), top)
-
-
-def _is_short(one: Listed) -> bool:
-    """Whether it leaves room for another beside it."""
-    return isinstance(one, HostRow) and not one.problem
 
 
 def _columns() -> list[Column[HostProcess]]:
