@@ -215,7 +215,7 @@ class DevicesView(ProcessListView, ChartedView):
         keys = [row.identity for row in self.listed]
         many_instances = any(gpu.facts.mig_instances for gpu in session.gpus.values())
         columns = process_columns(many_instances, lambda row: row)
-        return rows + self.list_rows(columns, self.listed, keys, (width, height), top)
+        return rows + self.table(columns, self.listed, keys, width, height - 1, top + 1)
 
     def _counted(self) -> int:
         return sum(not row.is_launcher for row in self.listed)

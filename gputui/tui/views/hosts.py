@@ -299,7 +299,7 @@ class HostsView(ProcessListView):
         if not self._processes:
             return [*rows, (("  none", "dim"),)][:height]
         keys = [one.key for one in self._processes]
-        return rows + self.list_rows(_columns(), self._processes, keys, (width, height), top)
+        return rows + self.table(_columns(), self._processes, keys, width, height - 1, top + 1)
 
 
 def _columns() -> list[Column[HostProcess]]:

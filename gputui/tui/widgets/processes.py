@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 from gputui.model.units import MISSING
@@ -131,15 +131,3 @@ class ProcessListView(TableView):
         self.only_processes = not self.only_processes
         self.focus_on = "processes" if self.only_processes else self.ABOVE
         self.draw()
-
-    def list_rows(
-        self,
-        columns: Sequence[Column[T]],
-        lines: Sequence[T],
-        keys: Sequence[Hashable],
-        size: tuple[int, int],
-        top: int,
-    ) -> list[Row]:
-        """The table of those `lines` around the cursor; it follows a heading in line `top`."""
-        width, height = size
-        return self.table(columns, lines, keys, width, height - 1, top + 1)
