@@ -117,8 +117,8 @@ class Cure:
         return ""
 
     is_certain: ClassVar[bool] = False
-    """Whether `useless` knows: where it gives None, the program has what the cure is about, and it
-    is tried before others of its finding."""
+    """Whether `useless`, or `apply`, knows: where they have no reason against it the program has
+    what the cure is about, and it is tried before others."""
 
     def useless(self, _library: Any) -> str | None:
         """Asked once the program is in its loop: why the cure would change nothing there, None

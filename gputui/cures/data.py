@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
+import gc
 import os
 import random
 import re
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
     ANY,
@@ -149,6 +151,142 @@ def _why_not_kept(dataset: Any) -> str:
 MOST_ITEMS = 30_000
 """Of a dataset: workers pass through more than some thousand in a second only where there is
 nothing to keep."""
+
+
+class ItemsAtOnce(Cure):
+    """A batch is taken from a dataset by all of its indices at once, where that gives what single
+    items collated give: of data in memory, that a dataset only indexes. Each worker compares its
+    first batches whole, and later ones now and then."""
+
+    name = "items_at_once"
+    title = "loaders index a dataset in memory once a batch, not once an item"
+    answers = ("idle.input",)
+    result = EXACT
+    change = (
+        "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last), "
+        "batch_size=None), or __getitems__ in the dataset"
+    )
+    library = "torch.utils.data"
+    in_one_run = False
+
+    def apply(self, data: Any) -> Undo:
+        fetcher = data._utils.fetch._MapDatasetFetcher
+        fetch, collate = fetcher.fetch, data._utils.collate.default_collate
+        torch = sys.modules["torch"]
+        looks: dict[int, list[Any]] = {}
+
+        @functools.wraps(fetch)
+        def fetched(self: Any, indices: Any) -> Any:
+            known = looks.setdefault(id(self.dataset), [0, True])
+            if not self.auto_collation or self.collate_fn is not collate or not known[1]:
+                return fetch(self, indices)
+            drawn = _drawn()
+            try:
+                made = _batched(torch, self.dataset[torch.as_tensor(indices)])
+            except Exception:  # it does more than to index
+                known[1] = False
+                return fetch(self, indices)
+            known[0] += 1
+            if known[0] <= ITEMS_CHECKED // 4 or not known[0] & (known[0] - 1):
+                known[1] = drawn == _drawn()
+                right = fetch(self, indices)
+                known[1] = known[1] and drawn == _drawn() and _is_same(made, right)
+                return right
+            return made
+
+        return replaced((fetcher, "fetch", fetched))
+
+    def useless(self, data: Any) -> str | None:
+        loaders = instances(data.DataLoader)
+        if loaders == []:
+            return "there is no DataLoader"
+        collate, torch = data._utils.collate.default_collate, sys.modules["torch"]
+        for each in loaders or ():
+            if each.batch_size and each.batch_size > 1 and each.collate_fn is collate:
+                try:
+                    _batched(torch, each.dataset[torch.as_tensor([0, 1])])
+                except Exception:  # it does more than to index
+                    continue
+                return None
+        return "its datasets do more than to index" if loaders else None
+
+
+def _batched(torch: Any, item: Any) -> Any:
+    """What a dataset gave for many indices, as it is collated. Raises TypeError."""
+    if isinstance(item, torch.Tensor):
+        return item
+    if "numpy" in sys.modules and type(item) is sys.modules["numpy"].ndarray:
+        return torch.as_tensor(item)
+    if type(item) in (tuple, list):
+        return [_batched(torch, each) for each in item]
+    if type(item) is dict:
+        return {key: _batched(torch, item[key]) for key in item}
+    raise TypeError(type(item).__name__)
+
+
+class ArchivesKept(Cure):
+    """Arrays of NumPy's compressed archives (.npz), which are read and inflated again for each
+    item, are kept in each process that reads them, as long as there is memory and the file stays
+    as it is. Each reader gets a copy."""
+
+    name = "archives_kept"
+    title = "arrays of .npz files are inflated once"
+    answers = ("idle.input", "idle.host")
+    result = EXACT
+    change = "functools.lru_cache around what reads a shard, or .npy files that are mapped"
+    library = "numpy"
+    in_one_run = False
+    settles_s = 6.0  # each worker keeps what it comes by
+
+    def apply(self, numpy: Any) -> Undo:
+        kind = numpy.lib.npyio.NpzFile
+        init, get = kind.__init__, kind.__getitem__
+        kept: dict[Any, Any] = {}
+        room: dict[int, int] = {}
+
+        @functools.wraps(init)
+        def opened(self: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, file, *args, **kwargs)
+            state = None
+            with contextlib.suppress(AttributeError, OSError, TypeError, ValueError):
+                state = os.fstat(file.fileno())
+            self._gputui = state and (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+
+        @functools.wraps(get)
+        def got(self: Any, key: Any) -> Any:
+            place = getattr(self, "_gputui", None), key
+            if place[0] is None:
+                return get(self, key)
+            if place not in kept:
+                made = get(self, key)
+                own = os.getpid()
+                room.setdefault(own, _free_bytes() // (2 * (os.cpu_count() or 1)))
+                if type(made) is not numpy.ndarray or made.dtype.hasobject:
+                    return made
+                if made.nbytes > room[own]:
+                    return made
+                room[own] -= made.nbytes
+                kept[place] = made
+            return kept[place].copy()
+
+        return replaced((kind, "__init__", opened), (kind, "__getitem__", got))
+
+    def useless(self, _numpy: Any) -> str | None:
+        loaders = sys.modules.get("torch.utils.data")
+        made = instances(loaders.DataLoader) if loaders is not None else []
+        held = (
+            vars(each.dataset).values() for each in made or () if hasattr(each.dataset, "__dict__")
+        )
+        names = [
+            value[0] if type(value) is list and value else value for each in held for value in each
+        ]
+        if made is None or any(str(name).endswith(".npz") for name in names if _is_path(name)):
+            return None
+        return "no dataset has names of .npz files"
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, (str, os.PathLike))
 
 
 class _KeptItems:
@@ -505,6 +643,7 @@ class JaxArraysKept(Cure):
     title = "NumPy arrays that a jitted function is given again stay on the GPU"
     answers = (ANY, "given_to_each_call", "busy.copy_pageable", "busy.copy_pinned", "idle.wait")
     result = EXACT
+    is_certain = True
     change = "table = jax.device_put(table) once, before the loop"
     library = "jax"
     advice = "device_put"
@@ -691,6 +830,7 @@ class ActivationsStay(Redirected):
     title = "what backward passes need is not put on the CPU meanwhile"
     answers = (ANY, "busy.copy_pinned", "busy.copy_pageable")
     result = EXACT
+    is_certain = True
     change = "no torch.autograd.graph.save_on_cpu, or for fewer layers: it needs more memory"
     forecast = None
 
@@ -717,10 +857,13 @@ class AveragesOnGpu(Cure):
     title = "averages of the weights (EMA) lie on the GPU"
     answers = (ANY, "idle.sync", "idle.host", "idle.launch", "busy.copy_pageable")
     result = ROUNDING
+    is_certain = True
     forecast = None
     change = "ModelEmaV3(model, device=None): the average on the GPU"
 
     _averages: list[Any] | None = None
+    _weights: list[Any] | None = None
+    """Of those that are no module."""
 
     def apply(self, torch: Any) -> Undo:
         if self._averages is None:
@@ -732,9 +875,15 @@ class AveragesOnGpu(Cure):
                 and isinstance(getattr(each, "module", None), torch.nn.Module)
                 and {value.device.type for value in each.module.parameters()} == {"cpu"}
             ]
-        if not self._averages or not torch.cuda.is_initialized():
+        if self._weights is None:
+            self._weights = _averaged(torch)
+        is_far = self._averages or self._weights
+        if not is_far or not torch.cuda.is_initialized():
             raise CannotApply("no average of weights lies on the CPU")
         device, undos = torch.device("cuda", torch.cuda.current_device()), []
+        for weight in self._weights:
+            weight.data = weight.data.to(device)
+            undos.append(functools.partial(_to_cpu, weight))
         for each in self._averages:
             each.module.to(device)
             undos.append(functools.partial(each.module.to, "cpu"))
@@ -744,6 +893,34 @@ class AveragesOnGpu(Cure):
                     undos.append(functools.partial(setattr, each, name, vars(each)[name]))
                     setattr(each, name, value)
         return combined(*undos)
+
+
+def _to_cpu(weight: Any) -> None:
+    weight.data = weight.data.cpu()
+
+
+LEAST_AVERAGED = 8
+
+
+def _averaged(torch: Any) -> list[Any]:
+    """Tensors on the CPU that objects which are called averages hold in a list or by name."""
+    names: dict[Any, bool] = {}
+    weights: dict[int, Any] = {}
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in names:
+            names[kind] = bool(_AVERAGE.search(kind.__name__)) and not issubclass(
+                kind, torch.nn.Module
+            )
+        for held in getattr(each, "__dict__", {}).values() if names[kind] else ():
+            values = list(held.values()) if type(held) is dict else held
+            if type(values) is list and len(values) >= LEAST_AVERAGED and all(
+                type(value) is torch.Tensor and value.device.type == "cpu"
+                and value.is_floating_point() and not value.requires_grad
+                for value in values
+            ):  # fmt: skip
+                weights.update((id(value), value) for value in values)
+    return list(weights.values())
 
 
 class ResultsKept(Cure):
@@ -756,6 +933,7 @@ class ResultsKept(Cure):
     title = "a module that is given the same tensors again returns what it gave"
     answers = (ANY, "repeated_layers")
     result = EXACT
+    is_certain = True
     change = "what stays the same is computed once, before the loop"
 
     _is_on = _was_written = False
@@ -931,7 +1109,7 @@ class ComputedKept(Cure):
 
     name = "computed_kept"
     title = "functions of torch that are given the same tensors again return what they gave"
-    answers = ("computed_before",)
+    answers: ClassVar[tuple[str, ...]] = ("computed_before",)
     result = EXACT
     change = "what follows from what stays the same is computed once, before the loop"
 
@@ -943,7 +1121,15 @@ class ComputedKept(Cure):
         self._torch = torch
         self._kept: dict[Any, _Kept] = {}
         self._room = _free_bytes_of_gpu(torch) // 4
-        places: list[tuple[Any, str, Any]] = []
+        places = [
+            (owner, name, self._keeping(getattr(owner, name))) for owner, name in self.places(torch)
+        ]
+        undo = replaced(*places)
+        return combined(lambda: self._kept.clear(), undo)
+
+    def places(self, torch: Any) -> list[tuple[Any, str]]:
+        """Where the functions are."""
+        places = []
         for place, names in _FOLLOWS.items():
             owner = torch
             for part in filter(None, place.split(".")):
@@ -951,9 +1137,8 @@ class ComputedKept(Cure):
             for name in names.split() or [each for each in dir(owner) if each.islower()]:
                 function = getattr(owner, name, None)
                 if name[0] != "_" and callable(function) and not isinstance(function, type):
-                    places.append((owner, name, self._keeping(function)))
-        undo = replaced(*places)
-        return combined(lambda: self._kept.clear(), undo)
+                    places.append((owner, name))
+        return places
 
     def _keeping(self, function: Any) -> Any:
         @functools.wraps(function)
@@ -975,7 +1160,10 @@ class ComputedKept(Cure):
                 self._was_written = self._was_written or kept.times > 1
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
+                before = _random(self._torch)
                 made = function(*args, **kwargs)
+                is_same = all(map(self._torch.equal, before, _random(self._torch)))
+                kept.is_written = kept.is_written or not is_same
                 if not kept.is_written and _are_tensors(made) and _bytes_of(made) < self._room:
                     self._room -= _bytes_of(made)
                     # What it is of is held with it: its memory is no other's then.
@@ -996,18 +1184,52 @@ class ComputedKept(Cure):
             return None
         if not any(map(self.is_far, tensors)) or any(each.is_inference() for each in tensors):
             return None
-        others = [each for each in (*args, *kwargs.values()) if not _is_tensor(each)]
+        given = (*args, *kwargs.values())
+        modules = [each for each in given if isinstance(each, torch.nn.Module)]
+        others = [each for each in given if not _is_tensor(each) and each not in modules]
         plain = (*PLAIN, torch.dtype, torch.device, torch.memory_format, torch.layout)
         if not all(isinstance(each, plain) or _is_shape(each) for each in others):
             return None
+        # What depends on trained parameters has gradients, and is not kept for that.
+        owned = [value for each in modules for value in (*each.parameters(), *each.buffers())]
         return (
-            function, *map(_place, tensors), *map(repr, others), *kwargs,
+            function, *map(_place, tensors), *map(repr, others), *kwargs, *map(id, modules),
+            *(value._version for value in owned if not value.requires_grad),
             torch.is_autocast_enabled("cuda"),
         )  # fmt: skip
 
     def is_far(self, tensor: Any) -> bool:
         """Whether it is on a GPU, and worth it."""
         return bool(tensor.is_cuda) and int(tensor.nbytes) >= LEAST_BYTES
+
+
+class GraphsKept(ComputedKept):
+    """What a graph's layer passes along its edges, and their weights, where neither the graph nor
+    what is passed changes, and nothing in it is trained: the first layers of a network over one
+    graph with fixed features (PyG)."""
+
+    name = "graphs_kept"
+    title = "what is passed along the edges of the same graph is computed once"
+    answers = (ANY, "computed_before")
+    is_certain = True
+    change = "SGConv(..., cached=True), GCNConv(..., cached=True), or x propagated before the loop"
+    library = "torch_geometric"
+
+    def apply(self, _library: Any) -> Undo:
+        return super().apply(sys.modules["torch"])
+
+    def places(self, _torch: Any) -> list[tuple[Any, str]]:
+        """Where the functions are: some classes have a function of their own."""
+        message = sys.modules["torch_geometric"].nn.MessagePassing
+        kinds = {base for each in instances(message) or () for base in type(each).__mro__}
+        if not kinds:
+            raise CannotApply("there is no layer of PyG")
+        named = [
+            module for name, module in sys.modules.items()
+            if name.startswith("torch_geometric.") and "gcn_norm" in vars(module)
+        ]  # fmt: skip
+        own = [(kind, "propagate") for kind in kinds if "propagate" in vars(kind)]
+        return [*own, *((module, "gcn_norm") for module in named)]
 
 
 MOST_COMPUTED, MOST_TENSORS = 512, 4
@@ -1045,7 +1267,7 @@ def _is_shape(value: Any) -> bool:
 
 def _are_tensors(value: Any) -> bool:
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return all(map(_is_tensor, values))
+    return all(_is_tensor(each) and not each.requires_grad for each in values)
 
 
 def _free_bytes_of_gpu(torch: Any) -> int:
@@ -1173,3 +1395,93 @@ def _cache_of(cache: Any) -> Any:
     made = copy.copy(cache)
     made.layers = [copy.copy(layer) for layer in cache.layers]
     return made
+
+
+class CacheGrows(Cure):
+    """A tensor that grows by torch.cat, such as a decoder's keys and values, grows within memory
+    that has room for it: what was there is not read and written again. What is given out are parts
+    of that memory, and only the newest of them grows."""
+
+    name = "cache_grows"
+    title = "tensors that grow by torch.cat grow in place"
+    answers = ("copies",)
+    result = EXACT
+    change = "a buffer of the full length, made once, and slices of it"
+    advice = r"torch\.cat"
+
+    def apply(self, torch: Any) -> Undo:
+        growing: dict[int, _Growing] = {}
+        cat = torch.cat
+
+        @functools.wraps(cat)
+        def grown(tensors: Any, dim: Any = 0, **options: Any) -> Any:
+            is_pair = type(tensors) in (tuple, list) and len(tensors) == 2
+            first: Any = tensors[0] if is_pair else None
+            if (
+                first is None or options or type(dim) is not int or not self.is_worth(tensors)
+                or torch.is_grad_enabled() or torch.compiler.is_compiling()
+            ):  # fmt: skip
+                return cat(tensors, dim, **options)
+            before = growing.pop(id(first), None)
+            made = None
+            if before is not None and before.tensor() is first:
+                made = before.with_more(torch, tensors[1], dim % first.dim())
+            if made is None:
+                made = _Growing(cat(tensors, dim), None, 0)
+            if len(growing) >= MOST_GROWING:
+                growing.clear()
+            growing[id(made.newest)] = made
+            return made.given()
+
+        places = [(torch, name, grown) for name in ("cat", "concat", "concatenate")]
+        return combined(growing.clear, replaced(*places))
+
+    def is_worth(self, tensors: Any) -> bool:
+        """Whether the first is much, on a GPU, and the second little."""
+        first, second = tensors
+        return (
+            bool(first.is_cuda) and first.nbytes >= LEAST_KEPT_BYTES
+            and first.dtype is second.dtype and first.dim() == second.dim()
+            and second.numel() * 4 <= first.numel()
+        )  # fmt: skip
+
+
+MOST_GROWING = 1024
+LEAST_ROOM = 64
+
+
+class _Growing:
+    """What torch.cat gave, within memory that has room for more; without any where it was the
+    first."""
+
+    def __init__(self, newest: Any, memory: Any, version: int) -> None:
+        self.newest, self._memory, self._version = newest, memory, version
+        self.tensor = weakref.ref(newest)
+
+    def given(self) -> Any:
+        """It, held by who asked for it alone."""
+        newest, self.newest = self.newest, None
+        return newest
+
+    def with_more(self, torch: Any, more: Any, dim: int) -> _Growing | None:
+        """With more behind it; None where that has no place in it."""
+        first: Any = self.tensor()
+        have, whole = first.shape[dim], first.shape[dim] + more.shape[dim]
+        shape = list(first.shape)
+        if [n for d, n in enumerate(more.shape) if d != dim] != [
+            n for d, n in enumerate(shape) if d != dim
+        ]:
+            return None
+        memory = self._memory
+        if memory is None or memory.shape[dim] < whole:
+            shape[dim] = max(whole + LEAST_ROOM, whole + whole // 2)
+            if shape[dim] * first.nbytes > have * _free_bytes_of_gpu(torch) // 4:
+                return None
+            memory = torch.empty(shape, dtype=first.dtype, device=first.device)
+            memory.narrow(dim, 0, have).copy_(first)
+        elif not memory.is_inference() and memory._version != self._version:
+            return None  # the program writes to it
+        memory.narrow(dim, have, more.shape[dim]).copy_(more)
+        newest = memory.narrow(dim, 0, whole)
+        version = 0 if memory.is_inference() else memory._version
+        return _Growing(newest, memory, version)

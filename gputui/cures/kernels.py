@@ -103,6 +103,7 @@ class FrozenAutocast(Cure):
     title = "modules that are not trained run in the autocast that those beside them have"
     answers = (ANY, "outside_autocast", "attention_fp32", "busy.matmul_simt")
     result = ROUNDING
+    is_certain = True
     change = "with torch.autocast(...) around what is not trained, too"
     advice = "autocast"
 
@@ -372,6 +373,7 @@ class DeterministicOff(Cure):
     title = "algorithms need not give the same bits each time"
     answers = (ANY, "serial_scatter")
     result = ROUNDING
+    is_certain = True
     change = "torch.use_deterministic_algorithms(False), torch.backends.cudnn.deterministic = False"
     advice = "use_deterministic_algorithms"
 
@@ -444,6 +446,7 @@ class FusedSdpa(Redirected):
     title = "scaled_dot_product_attention may use its fused kernels"
     answers = (ANY, "busy.attention_unfused", "attention_fp32")
     result = ROUNDING
+    is_certain = True
     change = "no enable_flash_sdp(False), no sdpa_kernel(SDPBackend.MATH)"
     forecast = None
 
@@ -478,6 +481,7 @@ class CausalMask(Redirected):
     title = "attention takes is_causal=True in place of a triangular mask"
     answers = (ANY, "causal_mask")
     result = ROUNDING
+    is_certain = True
     change = "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
@@ -534,6 +538,7 @@ class AttentionWeightsOff(Redirected):
     title = "MultiheadAttention returns no weights"
     answers = ("busy.attention_unfused", "attention_fp32")
     result = ROUNDING
+    is_certain = True
     change = "self.attention(q, k, v, need_weights=False)"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
@@ -575,6 +580,7 @@ class KvCache(Redirected):
     title = "generate() keeps keys and values of the tokens before"
     answers = (ANY, "steps_grow")
     result = ROUNDING
+    is_certain = True
     change = "model.generate(..., use_cache=True)"
     library = "transformers.generation.utils"
     advice = "use_cache"
@@ -661,6 +667,7 @@ class CudnnOn(Cure):
     title = "convolutions and RNNs are cuDNN's"
     answers = (ANY, "slow_kernels")
     result = ROUNDING
+    is_certain = True
     change = "no torch.backends.cudnn.enabled = False"
     forecast = None
 

@@ -105,6 +105,7 @@ class UnownedGradientsOff(Cure):
     title = "what no optimizer updates gets no gradients"
     answers = (ANY, "unused_gradients")
     result = EXACT
+    is_certain = True
     change = "backbone.requires_grad_(False), or torch.no_grad() around it, for what is not trained"
 
     _unowned: tuple[Any, ...] = ()
@@ -190,6 +191,7 @@ class AdaptersMerged(Cure):
     title = "PEFT's adapters are merged into the weights, where nothing is trained"
     answers = (ANY, "idle.launch", "idle.host")
     result = ROUNDING
+    is_certain = True
     change = "model = model.merge_and_unload() before inference"
     library = "peft"
     forecast = None
@@ -581,6 +583,7 @@ class ForeachClip(Redirected):
     title = "clip_grad_norm_(foreach=False) takes all norms at once"
     answers = (ANY, "idle.launch")
     result = ROUNDING
+    is_certain = True
     change = "torch.nn.utils.clip_grad_norm_(parameters, limit), without foreach=False"
     advice = "clip_grad_norm_"
 
@@ -603,6 +606,7 @@ class EmbeddingsTogether(Cure):
     title = "an embedding for each column of a table is looked up at once with the others"
     answers = (ANY, "idle.launch")
     result = ROUNDING
+    is_certain = True
     change = (
         "one nn.Embedding(sum(sizes), width) for all columns: table(codes + first_row_of_column)"
     )
@@ -904,6 +908,7 @@ class OptaxJitted(Cure):
     title = "optax's updates are compiled"
     answers = (ANY, "idle.launch", "idle.host", "idle.compile")
     result = ROUNDING
+    is_certain = True
     change = "jax.jit of the whole step: gradients, tx.update and optax.apply_updates"
     library = "optax"
     forecast = None

@@ -99,6 +99,7 @@ class AnomalyOff(Cure):
     title = "autograd's anomaly mode is off"
     answers = (ANY, "idle.sync", "idle.launch", "idle.host")
     result = EXACT
+    is_certain = True
     change = "torch.autograd.set_detect_anomaly(False)"
     advice = "set_detect_anomaly"
 
@@ -143,6 +144,7 @@ class GradientsOff(Cure):
     title = "no graph for gradients is kept"
     answers = (ANY,)
     result = EXACT
+    is_certain = True
     change = "with torch.inference_mode(): around the loop"
 
     _is_known = False
@@ -263,6 +265,34 @@ class CachingOn(_Unset):
     advice = variable = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
+class JaxPoolOn(Cure):
+    """JAX allocates from its pool, where the program, or its environment, had it take each array
+    from the driver and give it back (XLA_PYTHON_CLIENT_ALLOCATOR=platform)."""
+
+    name = "jax_pool_on"
+    title = "JAX's allocator has a pool"
+    answers = (ANY, "idle.alloc", "allocator_thrash")
+    result = EXACT
+    is_certain = True
+    change = "no XLA_PYTHON_CLIENT_ALLOCATOR=platform"
+    library = "jax"
+    in_one_run = False
+    forecast = None
+
+    _variable = "XLA_PYTHON_CLIENT_ALLOCATOR"
+
+    def apply(self, _jax: Any) -> Undo:
+        before = os.environ.get(self._variable, "")
+        if self.useless(_jax):
+            raise CannotApply("JAX has a pool")
+        del os.environ[self._variable]  # it is read when the GPU is first used
+        return functools.partial(os.environ.__setitem__, self._variable, before)
+
+    def useless(self, _jax: Any) -> str | None:
+        is_off = os.environ.get(self._variable, "").lower() == "platform"
+        return None if is_off else "JAX has a pool"
+
+
 class MemoryHistoryOff(Cure):
     """No record of each allocation and where it was made, left on after a search for memory."""
 
@@ -270,6 +300,7 @@ class MemoryHistoryOff(Cure):
     title = "torch records no history of its memory"
     answers = (ANY, "idle.host", "idle.launch")
     result = EXACT
+    is_certain = True
     change = "no torch.cuda.memory._record_memory_history() around the loop"
     forecast = None
 
@@ -304,6 +335,7 @@ class TracingOff(Cure):
     title = "no function runs at each call (sys.settrace, sys.setprofile)"
     answers = (ANY, "idle.host", "idle.launch")
     result = EXACT
+    is_certain = True
     change = "no sys.setprofile, sys.settrace, cProfile or coverage around the loop"
     library = None
     forecast = None
@@ -507,6 +539,7 @@ class GcCollectIdle(Idled):
     title = "gc.collect() does nothing"
     answers = (ANY, "garbage_collection", "idle.host", "idle.alloc")
     result = EXACT
+    is_certain = True
     change = "no gc.collect() in the loop"
     library = None
     advice = r"gc\.collect"
@@ -566,6 +599,7 @@ class CoresFreed(Cure):
     title = "the program may use all cores that it began with"
     answers = (ANY, "idle.host", "idle.scheduler", "idle.input")
     result = EXACT
+    is_certain = True
     change = "no os.sched_setaffinity, or to more cores"
     library = None
     forecast = None

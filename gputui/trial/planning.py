@@ -340,7 +340,7 @@ def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:
     return candidates
 
 
-_NOT_SKIPPED = ("module", "main", "forward", "__call__", "training_step", "train_step")
+_NOT_SKIPPED = ("module", "main", "forward", "training_step", "train_step")
 """Functions that are nearly the whole step: without them there is nothing to compare."""
 
 

@@ -157,6 +157,109 @@ def items_kept():
     return data.made
 
 
+class Indexing(Counting):
+    x = torch.arange(32.0).view(8, 4)
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        self.made += 1
+        return {"x": self.x[index], "y": [numpy.arange(8)[index]]}
+
+
+@check
+def items_at_once():
+    data = Indexing()
+    for _ in range(8):
+        batches = list(torch.utils.data.DataLoader(data, batch_size=4))
+        assert batches[1]["x"].equal(data.x[4:])
+        assert batches[1]["y"][0].tolist() == [4, 5, 6, 7]
+    assert not next(iter(torch.utils.data.DataLoader(Drawing(), batch_size=2)))["x"].isnan().any()
+    return data.made
+
+
+@check
+def archives_kept():
+    numpy.savez_compressed("kept.npz", x=numpy.zeros(4))
+    with numpy.load("kept.npz") as archive:
+        archive["x"][:] = 1
+        first = archive["x"]
+    assert not first.any()
+    reads = []
+    archive = numpy.load("kept.npz")
+    archive.zip = None  # what is not kept is read from there
+    try:
+        reads.append(archive["x"].tolist())
+    except Exception as error:
+        reads.append(type(error).__name__)
+    numpy.savez_compressed("kept.npz", x=numpy.ones(5))
+    with numpy.load("kept.npz") as archive:
+        assert archive["x"].tolist() == [1.0] * 5
+    return reads
+
+
+class EMA:
+    def __init__(self):
+        self.shadow = [torch.zeros(2) for _ in range(8)]
+
+
+average = EMA()
+assert [id(each) for each in data._averaged(torch)] == [id(each) for each in average.shadow]
+
+
+@check
+def cache_grows():
+    with torch.no_grad():
+        caches, places = [torch.zeros(1, 2, 4, 3)], []
+        for number in range(1, 9):
+            new = torch.full((1, 2, 1, 3), float(number))
+            caches.append(torch.cat([caches[-1], new], dim=2))
+            places.append(caches[-1].data_ptr())
+        other = torch.cat([caches[-2], new + 1], 2)
+        again = torch.cat([caches[-2], new + 2], 2)
+    for length, cache in enumerate(caches):
+        assert cache[0, 0, :, 0].tolist() == [0.0] * 4 + [float(n) for n in range(1, length + 1)]
+    assert other[0, 0, -1, 0] == 9
+    assert again[0, 0, -1, 0] == 10
+    return len({*places}) < 5
+
+
+class Passing(torch.nn.Module):
+    passed = 0
+
+    def propagate(self, edges, x=None, drawn=False):
+        self.passed += 1
+        return x + edges + (torch.rand(1) if drawn else 0)
+
+
+geometric = types.ModuleType("torch_geometric")
+geometric.nn = types.SimpleNamespace(MessagePassing=Passing)
+geometric.conv = types.ModuleType("torch_geometric.conv")
+geometric.conv.gcn_norm = lambda edges: edges + 1
+sys.modules["torch_geometric"] = geometric
+sys.modules["torch_geometric.conv"] = geometric.conv
+LAYER = Passing()
+
+
+@check
+def graphs_kept():
+    edges, x, weight = torch.ones(2), torch.ones(2), torch.ones(2, requires_grad=True)
+    LAYER.passed = 0
+    for _ in range(6):
+        edges_too = geometric.conv.gcn_norm(edges)
+        assert LAYER.propagate(edges_too, x=x).tolist() == [3.0, 3.0]
+    assert LAYER.propagate(edges, x=weight).requires_grad
+    drawn = [LAYER.propagate(edges, x=x, drawn=True)[0].item() for _ in range(4)]
+    assert len({*drawn}) == 4
+    return LAYER.passed
+
+
+@check
+def jax_pool_on():
+    return os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR")
+
+
 @check
 def pinned_copies():
     x = torch.arange(1 << 16)
@@ -1167,6 +1270,9 @@ BEFORE = {
     "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
     "items_deferred": lambda: setattr(launches.ItemsDeferred, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(data.ComputedKept, "is_far", lambda *_: True),
+    "graphs_kept": lambda: setattr(data.ComputedKept, "is_far", lambda *_: True),
+    "cache_grows": lambda: setattr(data.CacheGrows, "is_worth", lambda *_: True),
+    "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),
 }
@@ -1184,6 +1290,8 @@ LIBRARIES = {
     "peft": peft,
     "jax": jax,
     "optax": optax,
+    "torch_geometric": geometric,
+    "numpy": numpy,
     "accelerate": accelerate,
     "cupy": cupy,
     "wandb": wandb,
