@@ -28,6 +28,7 @@ def test_the_summary_says_what_was_written(
     # The program goes on once a sample with a figure is in the recording.
     until = time.monotonic() + LIMIT_S
     while not (path.exists() and b'"recorded_bytes"' in path.read_bytes()):
+        time.sleep(0.01)
         assert child.poll() is None, child.communicate()
         if time.monotonic() > until:
             child.kill()

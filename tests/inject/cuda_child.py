@@ -214,6 +214,7 @@ def fork_amid_libraries(fake: ctypes.CDLL) -> None:
         while time.monotonic() < since + 0.3:
             if flushes != (flushes := fake.fake_flushes()):
                 since = time.monotonic()
+            time.sleep(0.01)
         child = os.fork()
         if child == 0:
             os._exit(0)

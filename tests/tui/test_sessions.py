@@ -144,7 +144,9 @@ async def test_a_recording_is_opened_in_place_and_left_again(show: Show) -> None
         assert shown.app.main.current == "overview"
         assert "small" in shown.lines[0]
         shown.app.model.source.is_paused = True  # type: ignore[union-attr]
-        await shown.press("J", *"100%", "enter")
+        await shown.press("J")
+        await shown.until(lambda: "Go to a time" in shown.text)
+        await shown.press(*"100%", "enter")
         await shown.until(lambda: "run done" in shown.lines[0])
         await shown.press("2")
         assert "space play it" in shown.lines[-1]  # not "pause": it is at its end
