@@ -6,7 +6,10 @@ import dis
 import os
 import subprocess
 import sys
+import threading
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -491,6 +494,33 @@ def test_calls_that_are_given_a_mask_are_known_by_their_arguments() -> None:
     ]
     masked = [python_facts._has_mask(attends.__code__, offset) for offset in called]
     assert masked == [True, True, False, True, False]
+
+
+def test_what_a_function_deletes_after_a_look_at_it_is_gone() -> None:
+    def attends() -> object:
+        tensor = threading.Event()
+        gone = weakref.ref(tensor)
+        assert python_facts._variables(sys._getframe())["tensor"] is tensor
+        del tensor
+        return gone()
+
+    assert attends() is None
+    names: dict[str, Any] = {"look": python_facts._variables, "frame": sys._getframe, "mask": 1}
+    exec("variables = look(frame())", names)
+    assert (names["mask"], names["variables"]["mask"]) == (1, 1)
+
+
+def test_no_event_is_asked_for_while_a_graph_is_recorded() -> None:
+    """It would end the recording."""
+    asked = []
+    event = SimpleNamespace(query=lambda: asked.append(1))
+    cuda = SimpleNamespace(is_initialized=lambda: True, is_current_stream_capturing=lambda: True)
+    site: list[Any] = [None, set(), 1, 0, None, (event, None, 1, 64)]
+    python_facts.AttentionCalls()._see_mask(site, None, [], 64, SimpleNamespace(cuda=cuda))
+    cuda.is_current_stream_capturing = lambda: False
+    assert not asked
+    python_facts.AttentionCalls()._see_mask(site, None, [], 64, SimpleNamespace(cuda=cuda))
+    assert asked
 
 
 @pytest.mark.parametrize("step", [1, 3])

@@ -83,6 +83,7 @@ _FOLLOWS = {
 """Functions, by what they are found in, whose result follows from their first tensor and what is
 no tensor: all functions where none is named."""
 _OWN_TYPE = {"float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16"}
+CO_OPTIMIZED = 1
 MOSTLY_AGAIN = 4
 """Calls with the same tensor for each with another one from which they are said to be again."""
 LOOK_S = 1.0
@@ -406,7 +407,8 @@ class AttentionCalls:
                 return
             mask_bytes = None if _has_mask(code, offset) else 0
             site = self._sites[id(code), offset] = [where, set(), 0, 0, mask_bytes, None, "-", code]
-        given = [each for each in frame.f_locals.values() if type(each) is torch.Tensor]
+        variables = _variables(frame)
+        given = [each for each in variables.values() if type(each) is torch.Tensor]
         alike = [
             each for each in given if each.ndim == query.ndim and each.shape[-1] == query.shape[-1]
         ]
@@ -417,25 +419,25 @@ class AttentionCalls:
             site[1].add(sizes)
         site[6] = _described(query)
         if site[4] is None:
-            self._see_mask(site, frame, given, query.shape[-2], torch)
+            self._see_mask(site, variables.get("self"), given, query.shape[-2], torch)
 
     def _see_mask(
-        self, site: list[Any], frame: Any, given: list[Any], length: int, torch: Any
+        self, site: list[Any], own: Any, given: list[Any], length: int, torch: Any
     ) -> None:
+        # Asking for an event would end the recording of a CUDA graph.
+        if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+            return
         if site[5] is not None:
             event, rows, step, size = site[5]
             if event is None or event.query():
                 site[4], site[5] = size if _is_triangle(rows.tolist(), step) else 0, None
             return
-        own = frame.f_locals.get("self")
         kept = list(getattr(own, "_buffers", {}).values())
         masks = [each for each in (*given, *kept) if _may_be_mask(each, length, torch)]
         if not masks or torch._C._len_torch_dispatch_stack():
             site[4] = 0
             return
         mask = masks[0]
-        if mask.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
         step = max(1, length // ROWS_OF_MASK)
         part = mask.detach()[..., :length:step, :length].reshape(-1, -(-length // step), length)[0]
         # Memory that is not pinned would have the program wait.
@@ -456,6 +458,17 @@ class AttentionCalls:
         for site in list(self._sites.values()):
             site[2:4] = 0, 0
         return taken
+
+
+def _variables(frame: Any) -> dict[str, Any]:
+    """The variables of the code that a frame runs, by their names."""
+    names = frame.f_locals
+    variables = dict(names)
+    # Before Python 3.13 the frame of a function keeps what it gives: tensors that the function
+    # deletes or makes anew would stay until it returns.
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & CO_OPTIMIZED:
+        names.clear()
+    return variables
 
 
 def _has_mask(code: Any, offset: int) -> bool:
