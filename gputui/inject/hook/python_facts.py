@@ -360,7 +360,7 @@ class Facts:
             if tokens:
                 write(f"c tokens.all {number(*where)} 1 {tokens} -\n")
                 write(f"c tokens.padding {number(*where)} 1 {padding} -\n")
-        for where, looks, new, causal_bytes, shape in self._attention.take():
+        for where, looks, new, causal_bytes, shape in self._attention.drain():
             write(f"c attention.lengths {number(*where)} {looks} {new} {shape}\n")
             if causal_bytes:
                 write(f"c attention.causal {number(*where)} 1 {causal_bytes} {shape}\n")
@@ -448,7 +448,7 @@ class AttentionCalls:
             event.record()
         site[5] = event, rows, step, mask.nbytes
 
-    def take(self) -> list[tuple[tuple[Any, int], int, int, int, str]]:
+    def drain(self) -> list[tuple[tuple[Any, int], int, int, int, str]]:
         """By line: looks since it was asked last, how many saw new sizes, the bytes of a mask that
         is a triangle, and the queries' shape."""
         taken: list[tuple[tuple[Any, int], int, int, int, str]] = []

@@ -345,9 +345,9 @@ def calibrated(finding: Finding) -> Finding:
         gains.append(Gain(gain.low if finding.is_timed else least, most, gain.cure))
     if gains:
         low, high = gains[0].low, gains[0].high
-        least = f"{low:.1f}×" if low >= WORTH_SAYING else "nothing"
+        lowest = f"{low:.1f}×" if low >= WORTH_SAYING else "nothing"
         if low < NEXT_TO_NOTHING and high > (SAYS_NOTHING if low < WORTH_SAYING else TELLS_LITTLE):
-            unknown = f"between {least} and {high:.0f}×, by what was measured"
+            unknown = f"between {lowest} and {high:.0f}×, by what was measured"
             return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
     for number, (gain, modelled) in enumerate(zip(gains, finding.gains, strict=True)):
         limit = modelled.high
