@@ -532,3 +532,80 @@ def test_a_triangle_lets_what_comes_before(step: int) -> None:
     assert is_triangle(barred, step)
     for other in ([[True] * 12] * len(rows), [[not let for let in row] for row in rows], rows[1:]):
         assert not is_triangle(other, step)
+
+
+@needs_monitoring
+@pytest.mark.parametrize("image", ["Tensor()", "picture"])
+def test_a_model_that_is_given_one_thing_all_the_time_is_told_beside_one_that_is_not(
+    tmp_path: Path, image: str
+) -> None:
+    """As a text encoder whose prompts are the same for each batch; not in a benchmark."""
+    known = (
+        '"layers.repeated" in file.read_text()'
+        if image == "Tensor()"
+        else 'sum(row.startswith("s ") for row in file.read_text().splitlines()) >= 25'
+    )
+    program = f"""
+{LAYERS.partition("class Block")[0]}
+kinds = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)))
+torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear, MultiheadAttention=type(None),
+                                 modules=kinds)
+torch.is_grad_enabled = lambda: False
+vision, text, prompts, picture = Linear(), Linear(), Tensor(), Tensor()
+[file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+while not {known}:
+    vision._call_impl({image})
+    text._call_impl(prompts)  # constant
+    time.sleep(0.0001)
+"""
+    facts, _ = written(tmp_path, program)
+    sums = {call: size for (call, *_), (_, size) in added(facts).items()}
+    assert ("layers.repeated" in sums) is (image == "Tensor()")
+    if image == "Tensor()":
+        [line] = {line for call, line, _ in added(facts) if call == "layers.repeated"}
+        assert program.splitlines()[int(line) - 1].endswith("# constant")
+        assert 0.4 < sums["layers.repeated"] / sums["layers.all"] < 0.6
+
+
+@needs_monitoring
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_graph_convolution_that_keeps_nothing_of_the_same_is_told(
+    tmp_path: Path, cached: bool
+) -> None:
+    """Its weights change with each update."""
+    program = f"""
+{LAYERS.partition("class Block")[0]}
+class Convolution(Module):
+    cached = {cached}
+    def forward(self, features, edges): return Tensor()
+kinds = types.SimpleNamespace(conv=types.SimpleNamespace(_ConvNd=type(None)))
+torch.nn = types.SimpleNamespace(Module=Module, Linear=Linear, MultiheadAttention=type(None),
+                                 modules=kinds)
+torch._C = types.SimpleNamespace(_current_graph_task_id=lambda: -1)
+torch.is_grad_enabled = lambda: True
+convolution, features, edges = Convolution(), Tensor(), Tensor()
+[file] = Path(os.environ["GPUTUI_CAPTURE_DIR"]).glob("lines-*")
+while sum(row.startswith("s ") for row in file.read_text().splitlines()) < 25:
+    convolution._call_impl(features, edges)  # the same
+    convolution._call_impl(Tensor(), edges)
+    convolution._call_impl(features, edges)
+    convolution.weight._version += 1
+    time.sleep(0.0001)
+"""
+    facts, _ = written(tmp_path, program)
+    lines = {int(line) for call, line, _ in added(facts) if call == "layers.uncached"}
+    said = {program.splitlines()[line - 1].strip() for line in lines}
+    assert said == (set() if cached else {"convolution._call_impl(features, edges)  # the same"})
+
+
+@needs_monitoring
+def test_an_allocator_of_the_driver_is_told_where_jax_is_used(tmp_path: Path) -> None:
+    program = f"""
+import os, sys, time, types
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+import torch
+sys.modules["jax"] = types.ModuleType("jax")
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program)
+    assert "setting.xla.platform" in {call for call, *_ in added(facts)}

@@ -44,6 +44,7 @@ from gputui.report.explain.habits import (
     KEEP_BLOCKS,
     NO_COLLECT,
     checks_gradients,
+    threads_compute,
 )
 from gputui.report.explain.trends import KEEP_CACHE
 from gputui.report.explain.verdict import Verdict
@@ -236,6 +237,45 @@ def test_texts_that_are_mostly_padding_are_found_with_the_line_that_copies_them(
     assert finding.evidence == ("They are copied at t.py:7 train",)
 
 
+def test_padding_of_texts_that_are_copied_once_before_the_loop_is_none() -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="prompts")
+    counts = (
+        LineCalls(3, "tokens.all", 1, 1000, ""),
+        LineCalls(3, "tokens.padding", 1, 800, ""),
+        LineCalls(3, "to", 1, 8000, ""),
+    )
+    steps = delta({Leaf.MATMUL: 0.97, Leaf.DEPENDENCY: 0.03})
+    assert concluded(line, replace(steps, line_calls=counts)).word == "HEALTHY"
+
+
+@pytest.mark.parametrize("gathered", [40, 5])
+def test_a_graph_convolution_that_could_keep_what_it_propagates_is_found(gathered: int) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
+    steps = delta({Leaf.OTHER: 0.6, Leaf.MATMUL: 0.37, Leaf.DEPENDENCY: 0.03})
+    uncached = replace(steps, line_calls=(LineCalls(3, "layers.uncached", 90, 0, ""),))
+    ran = kernels(vectorized_gather_kernel=(gathered, 100), nvjet=(100 - gathered, 100))
+    outcome = concluded(line, uncached, *ran)
+    assert finding_of(analysis_of(line, steps, *ran), "propagated_again") is None
+    if gathered < 10:
+        assert outcome.word == "HEALTHY"
+        return
+    [finding] = outcome.findings
+    assert finding.cause == "propagated_again"
+    assert finding.place == "t.py:7 forward"
+    share = 0.4 * 0.97
+    assert finding.modelled[0].high == pytest.approx(1 / (1 - 1.5 * share))
+
+
+def test_threads_of_xla_hold_no_lock_of_python() -> None:
+    marks = StepMarks(
+        time_ns=at(1), process=1, thread=5, source="jax", site="jit_step", first=1, marks=9,
+        span_ns=8 * STEP_NS, lengths_ns=(STEP_NS,) * 8,
+    )  # fmt: skip
+    steps = delta({Leaf.WAIT: 0.5, Leaf.MATMUL: 0.5})
+    assert threads_compute(analysis_of(steps, *cpu(180.0)))
+    assert not threads_compute(analysis_of(steps, marks, *cpu(180.0)))
+
+
 @pytest.mark.parametrize("shared", [900, 300])
 def test_a_beginning_that_all_texts_share_is_found_with_the_line_of_the_model(shared: int) -> None:
     outcome = with_part_of_line(
@@ -397,6 +437,7 @@ def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> Non
         ("setting.cudnn.off", Leaf.OTHER, "im2col_kernel<float>",
          "torch.backends.cudnn.enabled = True"),
         ("compiler.breaks", Leaf.LAUNCH, "triton_poi_fused_add_0", "one graph of what torch.comp"),
+        ("setting.xla.platform", Leaf.HOST, "loop_add_fusion", "unset XLA_PYTHON_CLIENT_ALLOCATOR"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("seen", [9, 2])

@@ -566,7 +566,7 @@ class ProgramSteps:
                 if inner is None:
                     continue
                 turn = self._turn_of(moments[inner], moments, depths)
-                several = _held(turns, moments[inner], SETTLED_MARKS - 1)
+                several = _held(turns, moments[inner], LOOP_TURNS)
                 # What is learned after a rollout is gone through several times, in two loops.
                 is_next = turn is not None and depths[turn] <= depths[loop] + 1
                 if turn is not None and (

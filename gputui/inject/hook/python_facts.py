@@ -19,7 +19,9 @@ BYTES: python_lines has them of a loader that it finds waited for. Of tokens tha
 how many were looked at and how many are a beginning that all texts share, as BYTES of
 `beginning.all` and `beginning.shared`. `again.FUNCTION` are calls of functions whose result
 follows from one tensor (an inverse, a transform, a cast) with the very tensor of the time before,
-unchanged. `setting.NAME` are looks, once a second, at which torch was set so, of `setting.looks`;
+unchanged. `layers.uncached` are calls of graph convolutions that are given the same again and may
+keep what they make of it (PyG's `cached`). `setting.NAME` are looks, once a second, at which the
+library was set so, of `setting.looks`;
 `compiler.breaks` how often its compiler has left a function in the middle.
 Of calls of torch's scaled_dot_product_attention, looked at now and then: `attention.lengths`, with
 how many looks found sizes of its tensors that none before had had as BYTES, and
@@ -88,6 +90,9 @@ MOSTLY_AGAIN = 4
 """Calls with the same tensor for each with another one from which they are said to be again."""
 LOOK_S = 1.0
 _SETTINGS: dict[str, Callable[[Any], bool]] = {
+    "xla.platform": lambda _: (
+        "jax" in sys.modules and os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform"
+    ),
     "cudnn.off": lambda torch: not torch.backends.cudnn.enabled,
     "profiler": lambda torch: bool(torch.autograd.profiler._is_profiler_enabled),
     "attention.written.out": lambda torch: not (
@@ -315,7 +320,7 @@ class Facts:
 
     def _write_settings(self, write: Write) -> None:
         now_s, torch = time.monotonic(), sys.modules.get("torch")
-        if torch is None or now_s < self._look_s:
+        if now_s < self._look_s:
             return
         self._look_s = now_s + LOOK_S
         self._looks += 1
@@ -369,6 +374,9 @@ class Facts:
             while self._repeats.weights:
                 where, count = self._repeats.weights.popitem()
                 write(f"c attention.weights {number(*where)} {count} 0 -\n")
+            while self._repeats.uncached:
+                where, count = self._repeats.uncached.popitem()
+                write(f"c layers.uncached {number(*where)} {count} 0 -\n")
             while self._repeats.graded:
                 where, count = self._repeats.graded.popitem()
                 write(f"c forward.graded {number(*where)} {count} 0 -\n")
@@ -516,6 +524,9 @@ MOST_RETURNS, OF_ALL = 2000, 4
 compared (6 µs a call inside on two cores that others used), and for how many of these one without
 gradients counts (10 µs and more): 5 to 12 ms of the program's time, once a second at first and
 every ten seconds later."""
+CONSTANT, VARIED = 3, 0.1
+"""Calls with the same that were looked at from which what a model is given is constant, and part
+of what all models compute that is of others: a program of one input is a benchmark."""
 BACKWARD = 3
 """What a forward pass with its backward pass computes, in forward passes."""
 MOST_LAYERS, MOST_LINES = 4000, 16
@@ -554,10 +565,16 @@ class LayerRepeats:
         self._whole = self._in_graded = 0
         self._again: dict[tuple[Any, int], int] = {}
         self._renewed: set[tuple[Any, int]] = set()
+        self._constants: dict[int, list[Any]] = {}
+        """By the number of an outermost layer: how often it was looked at since it was given
+        something else, what it computed since it was told, and the line once it is constant."""
         self._repeated_at: dict[int, tuple[Any, int]] = {}
         """By the number of a layer: the line at which it was last given the same again."""
         self.weights: dict[tuple[Any, int], int] = {}
         """Calls of attention that gave its weights, by line."""
+        self.uncached: dict[tuple[Any, int], int] = {}
+        """Calls of layers that are given the same again and could keep what they make of it."""
+        self._propagated: dict[int, list[Any]] = {}
         self.graded: dict[tuple[Any, int], int] = {}
         """Calls of models that keep a graph for a backward pass, by line."""
         self.beginnings: dict[tuple[Any, int], list[int]] = {}
@@ -622,6 +639,8 @@ class LayerRepeats:
     def _see(self, frame: Any, made: Any, passes: int) -> None:
         names = frame.f_locals
         layer = names["self"]
+        if getattr(layer, "cached", None) is False:
+            self._see_uncached(frame, layer, names)
         whole, inside = self._inside.pop(id(frame), (0, {}))
         nn = self._torch.nn
         if self._looks_at_tokens and isinstance(layer, getattr(nn, "Embedding", ())):
@@ -643,7 +662,8 @@ class LayerRepeats:
             if caller is not None:
                 return
             whole, self._in_graded = self._in_graded, 0
-        is_again, renews = self._compare(layer, names.get("args", ()), names.get("kwargs", {}))
+        args, kwargs = names.get("args", ()), names.get("kwargs", {})
+        is_again, renews, is_same = self._compare(layer, args, kwargs)
         before = self._repeated_at.pop(id(layer), None) if renews else None
         if before is not None and before in self._again:  # else told with what it is in
             self._renewed.add(before)
@@ -660,6 +680,7 @@ class LayerRepeats:
             self._inside[id(caller)] = flops + whole, around_inside
             return
         self._whole += whole
+        self._see_constant(frame, layer, whole, is_same)
         if passes > 1 and getattr(next(iter(layer.parameters()), None), "requires_grad", False):
             own = self._program_frame(frame.f_back)
             if own is not None and len(self.graded) < MOST_LINES:
@@ -720,9 +741,37 @@ class LayerRepeats:
         sums[0] += len(rows[0])
         sums[1] += shared
 
-    def _compare(self, layer: Any, args: Any, kwargs: Any) -> tuple[bool, bool]:
-        """Whether a layer is given what it was given the time before; and whether it is given
-        something else now, after it was given one thing several times."""
+    def _see_uncached(self, frame: Any, layer: Any, names: dict[str, Any]) -> None:
+        """A layer that could keep what it makes of its input without its weights, as convolutions
+        of graphs that have an option for it, and is given the same again."""
+        tensors = [x for x in names["args"] if isinstance(x, self._torch.Tensor)]
+        given: list[Any] = [weakref.ref(x) for x in tensors] + [_version(x) for x in tensors]
+        before = self._propagated.get(id(layer))
+        if len(self._propagated) < MOST_LINES:
+            self._propagated[id(layer)] = given
+        own = self._program_frame(frame.f_back)
+        if given and _are_same(before, given) and own is not None:
+            where = own.f_code, own.f_lineno
+            self.uncached[where] = self.uncached.get(where, 0) + 1
+
+    def _see_constant(self, frame: Any, layer: Any, whole: int, is_same: bool) -> None:
+        """An outermost call: of a layer that is given the same in window after window, and that
+        was nothing else yet, where others are given something else each time."""
+        seen = self._constants.setdefault(id(layer), [0, 0, None])
+        if len(self._constants) > MOST_LAYERS:
+            self._constants.clear()
+        seen[0] += 1
+        seen[1] += whole
+        if not is_same:
+            seen[0], seen[2] = 1, None
+        elif seen[2] is None and seen[0] >= CONSTANT and whole:
+            own = self._program_frame(frame.f_back)
+            seen[2] = (own.f_code, own.f_lineno) if own is not None else None
+
+    def _compare(self, layer: Any, args: Any, kwargs: Any) -> tuple[bool, bool, bool]:
+        """Whether a layer is given what it was given the time before, for sure; whether it is given
+        something else now, after it was given one thing several times; and whether it is what it
+        was given when it was last looked at."""
         given: list[Any] = []
         for each in (*args, *kwargs.values()):
             if isinstance(each, self._torch.Tensor):
@@ -736,7 +785,7 @@ class LayerRepeats:
         nothing: tuple[Any, ...] = (None, None, False, 0, None)
         layer_ref, before, was_again, window, first = self._given.pop(key, nothing)
         if not given or len(self._given) >= MOST_LAYERS:
-            return False, False
+            return False, False, False
         is_known = layer_ref is not None and layer_ref() is layer
         if not is_known:
             first = next(iter(layer.parameters()), None)
@@ -747,13 +796,27 @@ class LayerRepeats:
         is_again = is_same and window == self._windows
         several = is_again or (is_same and was_again)
         self._given[key] = weakref.ref(layer), given, several, self._windows, first
-        return is_again, was_again and not is_same
+        return is_again, was_again and not is_same, is_same
 
     def drain(self) -> list[tuple[tuple[Any, int], int, int]]:
         """The lines that repeat, how much all layers compute, and how much each line again, in
         MFLOP, since it was asked last; none while a window is open."""
-        if self._left > 0 or not self._renewed or not self._whole:
+        if self._left > 0 or not self._whole:
             return []
+        constant: dict[tuple[Any, int], int] = {}
+        of_others = 0
+        for _, flops, where in self._constants.values():
+            if where is not None:
+                constant[where] = constant.get(where, 0) + flops
+            else:
+                of_others += flops
+        if constant and of_others >= VARIED * self._whole:
+            self._renewed.update(constant)
+            self._again.update(constant)
+        if not self._renewed:
+            return []
+        for seen in self._constants.values():
+            seen[1] = 0
         whole, self._whole = self._whole, 0
         again, self._again = self._again, {}
         (calls, same), self._outer = self._outer, [0, 0]

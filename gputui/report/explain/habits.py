@@ -318,7 +318,9 @@ def others_percent(analysis: Analysis) -> float | None:
 
 def threads_compute(analysis: Analysis) -> bool:
     """Whether another thread computes while the launching one sleeps: in Python it then holds the
-    interpreter's lock."""
+    interpreter's lock. XLA's threads do not."""
+    if any(marks.source == "jax" for marks in analysis.run.marked_steps.values()):
+        return False
     percent = others_percent(analysis)
     return percent is not None and percent >= COMPUTES_PERCENT
 
@@ -484,6 +486,9 @@ PADDED = 0.5
 """Part of the tokens that are copied to the GPU from which their padding is a finding. It rests on
 three programs with such a fault, 0.78 to 0.93, and on no healthy one that copies texts."""
 
+SELDOM = 0.1
+"""Copies a step up to which texts are copied before the loop: prompts that all batches share."""
+
 OF_TOKENS = 0.8
 """Part of what kernels take for padding that goes with it: 0.8 in `filings_rag_embed`, on which it
 is fitted. Of three more programs whose padding was cut one gained 1.27 times and two nothing, for
@@ -504,7 +509,9 @@ def padding(analysis: Analysis) -> Iterator[Finding]:
     }
     place = tokens[0].where if tokens else ""
     share = padded.get(place, 0) / tokens[0].tensor_bytes if tokens else 0.0
-    if tree is None or share < PADDED:
+    copies = [line for line in called_lines(analysis.run, ("to", "cuda")) if line.where == place]
+    is_before = bool(copies) and sum(line.calls for line in copies) < SELDOM * analysis.all_steps
+    if tree is None or share < PADDED or is_before:
         return
     yield Finding(
         cause="padding",
@@ -632,6 +639,55 @@ def computed_before(analysis: Analysis) -> Iterator[Finding]:
             if its
         ),
         place=place,
+        leads=True,
+    )
+
+
+# Graph convolutions that propagate the same features again.
+
+_PROPAGATES = re.compile(r"gather|scatter|index_?add|index_?select|segment_|spmm", re.I)
+WITH_EDGES = (0.9, 1.5)
+"""What goes with it, in times of the kernels that gather and scatter: messages are scaled, too. 1.4
+in `sgc_papers`, the one program that it rests on."""
+
+PROPAGATE_ONCE = (
+    "cached=True of the graph convolution: its features and edges are the same each time, and what "
+    "it propagates of them does not depend on its weights"
+)
+
+
+def propagated_again(analysis: Analysis) -> Iterator[Finding]:
+    """Convolutions of a graph that are given the same features and edges each time."""
+    tree, names = analysis.tree, analysis.kernel_names
+    lines = called_lines(analysis.run, ("layers.uncached",))
+    whole_ns = sum(ns for _, ns in analysis.kernel_sums.values())
+    if tree is None or not lines or not whole_ns:
+        return
+    ns = sum(
+        ns
+        for number, (_, ns) in analysis.kernel_sums.items()
+        if number in names and _PROPAGATES.search(names[number].name)
+    )
+    share = tree.kernels_share * ns / whole_ns
+    if share < AGAIN_SHARE:
+        return
+    least, most = (part * share for part in WITH_EDGES)
+    yield Finding(
+        cause="propagated_again",
+        view="kernels",
+        word="the same is propagated again",
+        sentence=(
+            "A graph convolution is given the very same features and edges each time: "
+            f"{100 * share:.0f} % of the time gathers and scatters them."
+        ),
+        advice=PROPAGATE_ONCE,
+        value=100 * share,
+        threshold=100 * AGAIN_SHARE,
+        source="what graph convolutions are given that have an option `cached`",
+        recoverable=share,
+        gains=gain_of(least, min(0.95, most)),
+        evidence=(f"It is called at {lines[0].where}",),
+        place=lines[0].where,
         leads=True,
     )
 
@@ -782,6 +838,7 @@ RULES = (
     RunRule(15, repeated_layers),
     RunRule(15, shared_beginning),
     RunRule(15, computed_before),
+    RunRule(15, propagated_again),
     RunRule(15, tunes_anew),
     RunRule(16, serial_scatter),
     RunRule(16, deterministic),
