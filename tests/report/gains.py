@@ -31,6 +31,7 @@ from gputui.report.explain.finding import (
     log_odds,
     model_of,
 )
+from gputui.report.explain.gains import USUAL
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
 
@@ -161,8 +162,10 @@ def errors() -> list[Error]:
 
 
 def family(cause: str) -> str:
-    """What models of a cause know: at which rate something else would run, what time goes with what
-    takes it, neither where something else is launched, or nothing."""
+    """What models of a cause know: the step without it, at which rate something else would run,
+    what time goes with what takes it, neither where something else is launched, or nothing."""
+    if cause.endswith(USUAL):
+        return "usual"
     if cause in AS_MEASURED:
         return "time"
     if cause.startswith((LEAVES[Leaf.LAUNCH].key, LEAVES[Leaf.SYNC].key)):

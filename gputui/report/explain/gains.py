@@ -80,8 +80,8 @@ def _forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> G
     if leaf in _OF_CHECKS and checks_gradients(analysis):
         return _checks(step)
     is_away = LEAVES[leaf].is_idle and leaf is not Leaf.LAUNCH
-    if is_away and in_few_steps(tree, [leaf]) is not None:
-        return GainForecast(gain_of((1.0 - STAYS) * share, max(share, beyond_usual(tree))))
+    if is_away and (usual := _usual_step(tree, leaf)):
+        return GainForecast(usual, model=USUAL)
     if model is not None:
         return model(step, share)
     if leaf is Leaf.WAIT:
@@ -92,12 +92,32 @@ def _forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> G
     return GainForecast(gain_of(share))
 
 
-def beyond_usual(tree: TimeTree) -> float:
-    """Share of the loop's time, 0 to 1, that is beyond the usual step's, with its pauses: all that
-    goes with a cause which the usual step has nothing of."""
-    whole_ns = tree.wall_ns + sum(tree.paused.values())
+USUAL = "usual step"
+"""The model of what lies in the pauses of a loop, or in some of its steps only: the usual step is
+one without it."""
+
+OF_USUAL_STEP = (0.95, 1.12)
+"""Of the usual step, and of that with the kernels and launches of the pauses, what a step takes at
+least and at most without the cause: of ten programs whose loaders stopped, that compiled again or
+saved, the latter was 8 % off in the median."""
+
+IN_PAUSES = 0.5
+"""Part of a cause's time from which it lies in the pauses of the loop."""
+
+
+def _usual_step(tree: TimeTree, leaf: Leaf) -> tuple[Gain, ...]:
+    """What goes where the usual step has nothing of a cause; none where it may have."""
+    awake = {other: ns for other, ns in tree.paused.items() if other is not Leaf.WAIT}
+    is_paused = tree.with_pauses and awake.get(leaf, 0) > IN_PAUSES * tree.leaves.get(leaf, 0)
+    if not is_paused and in_few_steps(tree, [leaf]) is None:
+        return ()
+    whole_ns = tree.wall_ns + (0 if tree.with_pauses else sum(awake.values()))
     usual_ns = (tree.step_ns.median or 0.0) * tree.steps * tree.of_processes
-    return max(0.0, 1.0 - usual_ns / whole_ns) if whole_ns else 0.0
+    stays_ns = sum(
+        ns for other, ns in awake.items() if other is Leaf.LAUNCH or not LEAVES[other].is_idle
+    )
+    fast, slow = OF_USUAL_STEP
+    return gain_of(1.0 - slow * (usual_ns + stays_ns) / whole_ns, 1.0 - fast * usual_ns / whole_ns)
 
 
 LAUNCHED_NS = (4_000.0, 48_000.0)
