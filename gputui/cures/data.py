@@ -1195,7 +1195,7 @@ class ComputedKept(Cure):
         return (
             function, *map(_place, tensors), *map(repr, others), *kwargs, *map(id, modules),
             *(value._version for value in owned if not value.requires_grad),
-            torch.is_autocast_enabled("cuda"),
+            torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled(),
         )  # fmt: skip
 
     def is_far(self, tensor: Any) -> bool:
@@ -1416,16 +1416,16 @@ class CacheGrows(Cure):
         @functools.wraps(cat)
         def grown(tensors: Any, dim: Any = 0, **options: Any) -> Any:
             is_pair = type(tensors) in (tuple, list) and len(tensors) == 2
-            first: Any = tensors[0] if is_pair else None
             if (
-                first is None or options or type(dim) is not int or not self.is_worth(tensors)
+                not is_pair or options or type(dim) is not int or not self.is_worth(tensors)
                 or torch.is_grad_enabled() or torch.compiler.is_compiling()
             ):  # fmt: skip
                 return cat(tensors, dim, **options)
+            first = tensors[0]
             before = growing.pop(id(first), None)
             made = None
             if before is not None and before.tensor() is first:
-                made = before.with_more(torch, tensors[1], dim % first.dim())
+                made = before.with_more(torch, tensors[1], dim % tensors[0].dim())
             if made is None:
                 made = _Growing(cat(tensors, dim), None, 0)
             if len(growing) >= MOST_GROWING:
