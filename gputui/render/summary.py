@@ -11,6 +11,7 @@ import re
 import shlex
 from textwrap import wrap
 
+from gputui.base import did_you_mean
 from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.model.units import moment
@@ -138,7 +139,8 @@ def one_table(session: Session, run: Run | None, name: str) -> AnyTable:
     from gputui.render.traces import EVENT_TABLES
 
     names += EVENT_TABLES
-    raise UnknownNameError(f"there is no table {name!r}; known: {', '.join(names)}")
+    hint = did_you_mean(name, names)
+    raise UnknownNameError(f"there is no table {name!r}{hint}; known: {', '.join(names)}")
 
 
 def tables_with_rows(session: Session, run: Run | None) -> list[AnyTable]:
