@@ -80,7 +80,7 @@ def _forecast(analysis: Analysis, tree: TimeTree, leaf: Leaf, share: float) -> G
     if leaf in _OF_CHECKS and checks_gradients(analysis):
         return _checks(step)
     is_away = LEAVES[leaf].is_idle and leaf is not Leaf.LAUNCH
-    if is_away and (usual := _usual_step(tree, leaf)):
+    if is_away and (usual := _usual_step(tree, leaf, share)):
         return GainForecast(usual, model=USUAL)
     if model is not None:
         return model(step, share)
@@ -101,13 +101,16 @@ OF_USUAL_STEP = (0.95, 1.12)
 least and at most without the cause: of ten programs whose loaders stopped, that compiled again or
 saved, the latter was 8 % off in the median."""
 
-IN_PAUSES = 0.5
-"""Part of a cause's time from which it lies in the pauses of the loop."""
+IN_PAUSES, OF_PAUSES = 0.5, 0.5
+"""Part of a cause's time from which it lies in the pauses of the loop, and part of what these and
+slow steps take beyond usual ones from which they go with it: another's may stay."""
 
 
-def _usual_step(tree: TimeTree, leaf: Leaf) -> tuple[Gain, ...]:
+def _usual_step(tree: TimeTree, leaf: Leaf, share: float) -> tuple[Gain, ...]:
     """What goes where the usual step has nothing of a cause; none where it may have."""
-    awake = {other: ns for other, ns in tree.paused.items() if other is not Leaf.WAIT}
+    awake: dict[Leaf, int] = {
+        other: ns for other, ns in tree.paused.items() if other is not Leaf.WAIT
+    }
     is_paused = tree.with_pauses and awake.get(leaf, 0) > IN_PAUSES * tree.leaves.get(leaf, 0)
     if not is_paused and in_few_steps(tree, [leaf]) is None:
         return ()
@@ -116,6 +119,8 @@ def _usual_step(tree: TimeTree, leaf: Leaf) -> tuple[Gain, ...]:
     stays_ns = sum(
         ns for other, ns in awake.items() if other is Leaf.LAUNCH or not LEAVES[other].is_idle
     )
+    if share < OF_PAUSES * (1.0 - usual_ns / whole_ns):
+        return ()
     fast, slow = OF_USUAL_STEP
     return gain_of(1.0 - slow * (usual_ns + stays_ns) / whole_ns, 1.0 - fast * usual_ns / whole_ns)
 
