@@ -59,5 +59,8 @@ async def test_no_advice_is_cut(show: Show, fault: str, size: tuple[int, int]) -
         text = " ".join(" ".join(shown.lines).split())
         first = found.findings[0]  # its line is in the headline, or in what was seen
         line = first.place.partition(" ")[0].rstrip(",")
-        for whole in (first.sentence, line, first.advice, first.gain_text):
-            assert " ".join(whole.split()) in text.replace(" Enter shows more", "")
+        gains = [first.gain_text, first.gain_beside_bars]  # this one where bars show the steps
+        told = [" ".join(whole.split()) in text.replace(" Enter shows more", "")
+                for whole in (first.sentence, line, first.advice, *gains)]  # fmt: skip
+        assert all(told[:3])
+        assert any(told[3:])

@@ -137,7 +137,8 @@ class ViewTabs(Tabs, can_focus=False):
 
     def mark(self, current: str) -> None:
         """Mark the one of the view that is shown."""
-        if self.is_mounted and self.active != (tab := f"of-{GROUP_OF[current].key}"):
+        tab = f"of-{GROUP_OF[current].key}"
+        if self.active != tab and self.query(f"#{tab}"):  # there is none before, and as it ends
             self.active = tab
 
     async def on_tab_clicked(self, event: Tab.Clicked) -> None:
