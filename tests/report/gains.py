@@ -272,12 +272,12 @@ GROUPS = {
         "with the rules as they were then (2026-11-27, H200, torch 2.11, each program alone on its "
         "GPU): these are the figures of that evaluation, the first one of models in which launches "
         "stay and waits go along. A step was within 2 % of the program's own in 18 of 20 by the "
-        "mean that the answer begins with, in 16 by that of steady steps. Of four programs meant to be healthy none was HEALTHY: one "
-        "was said to be launch-bound (27 % of each step), one to wait (13 %), one to copy much on "
-        "the GPU, one is partly idle. The fault of `review_classifier` costs nothing on that "
-        "card. Of `dynamics_ensemble` the gain of CUDA graphs was said, 2.3 to 4.9×, which are "
-        "another cure. Their recordings are not kept here. With the rules as they are since, mended "
-        "on these, the one said to copy much is HEALTHY.",
+        "mean that the answer begins with, in 16 by that of steady steps. Of four programs meant "
+        "to be healthy none was HEALTHY: one was said to be launch-bound (27 % of each step), one "
+        "to wait (13 %), one to copy much on the GPU, one is partly idle. The fault of "
+        "`review_classifier` costs nothing on that card. Of `dynamics_ensemble` the gain of CUDA "
+        "graphs was said, 2.3 to 4.9×, which are another cure. Their recordings are not kept here. "
+        "With the rules as they are since, mended on these, the one said to copy much is HEALTHY.",
     ),
     "held out 6": (
         "Held-out programs, sixth set",
