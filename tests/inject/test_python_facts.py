@@ -523,6 +523,17 @@ def test_no_event_is_asked_for_while_a_graph_is_recorded() -> None:
     assert asked
 
 
+def test_tensors_of_a_class_of_the_programs_own_are_asked_for_nothing() -> None:
+    class Own:
+        __torch_function__ = None
+
+        def __getattribute__(self, name: str) -> object:
+            raise AssertionError(name)
+
+    own = Own()
+    assert python_facts._as_given("softmax", own) == ((), own)
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_triangle_lets_what_comes_before(step: int) -> None:
     rows = [[column <= row for column in range(12)] for row in range(0, 12, step)]

@@ -831,6 +831,10 @@ class LayerRepeats:
 def _as_given(name: str, tensor: Any) -> tuple[tuple[Any, ...], Any]:
     """What a tensor is now, its size first, and what must be the same: the one that it is a view
     of, or itself. () where it is small, of the host, or nothing that a change would show."""
+    kind = type(tensor)
+    # A class of the program's own may have every question about its tensors come to its code.
+    if kind.__name__ not in ("Tensor", "Parameter") and hasattr(kind, "__torch_function__"):
+        return (), tensor
     size = int(tensor.nbytes)
     if not hasattr(tensor, "is_cuda"):  # an array of JAX, which never changes
         return ((size,) if size >= AGAIN_BYTES else ()), tensor
