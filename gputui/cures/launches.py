@@ -241,7 +241,7 @@ class ItemsTogether(Cure):
     advice = r"\.item\(\)"
 
     def apply(self, torch: Any) -> Undo:
-        newest: list[Any] = [None, 0, ()]  # a tensor, how often it was written to, its values
+        copied: list[tuple[Any, int, list[Any]]] = []  # tensors, how often written to, their values
 
         def together(convert: Any, kind: Any) -> Any:
             @functools.wraps(convert)
@@ -249,11 +249,17 @@ class ItemsTogether(Cure):
                 base = value._base
                 if base is None or value.numel() != 1 or value.dtype is not base.dtype:
                     return convert(value)
-                if base is not newest[0] or base._version != newest[1]:
+                for copy in copied:
+                    if copy[0] is base and copy[1] == base._version:
+                        values = copy[2]
+                        break
+                else:
                     if type(base) is not torch.Tensor or not self.is_copied(base):
                         return convert(value)
-                    newest[:] = base, base._version, base.detach().flatten().tolist()
-                made = newest[2][value.storage_offset() - base.storage_offset()]
+                    values = base.detach().flatten().tolist()
+                    copied.insert(0, (base, base._version, values))
+                    del copied[BESIDE:]
+                made = values[value.storage_offset() - base.storage_offset()]
                 return made if kind is None else kind(made)
 
             return converted
@@ -278,6 +284,8 @@ class ItemsTogether(Cure):
 _CONVERTED = (
     ("item", None), ("__float__", float), ("__int__", int), ("__bool__", bool),
 )  # fmt: skip
+BESIDE = 4
+"""Tensors that are gone through side by side, as by zip()."""
 MOST_TOGETHER = 1 << 14
 """Values of a tensor, which are copied in about the time of 20 alone."""
 
@@ -351,23 +359,19 @@ class _Reads:
         self._lock = threading.RLock()
         self._waiting: list[_Later] = []
         """In the order in which they were asked for: what one is made of comes before it."""
-        self._base: Any = None
-        """A tensor of which values are asked for one by one, and how often it was written to,"""
-        self._version, self._base_place = 0, 0
-        self._copy: Any = None
-        """its copy,"""
-        self._values: list[Any] | None = None
-        """and what is in that, once it is read."""
+        self._copies: list[_Copy] = []
+        """Of tensors of which values are asked for one by one."""
         self._wasted: dict[Any, int] = {}
 
     def later(self, value: Any) -> Any:
         """A number that is read later, or one that is there already; None where it is read now."""
-        torch, base = self._torch, value._base
+        torch = self._torch
+        copy = self._copy_of(value._base)
         if (
-            base is not None and base is self._base and base._version == self._version
-            and self._values is not None and value.numel() == 1 and value.dtype is base.dtype
+            copy is not None and copy.values is not None and value.numel() == 1
+            and value.dtype is copy.base.dtype
         ):  # fmt: skip
-            return self._values[value.storage_offset() - self._base_place]
+            return copy.values[value.storage_offset() - copy.place]
         if (
             value.numel() != 1 or not self._is_far(value) or value.is_complex()
             or value.dtype is torch.bool or torch.compiler.is_compiling()
@@ -392,11 +396,18 @@ class _Reads:
         ):  # fmt: skip
             return value.detach().reshape(1).clone(), 0
         # A loop over a tensor asks for each value: one copy is for all.
-        if base is not self._base or base._version != self._version:
-            self._base, self._version = base, base._version
-            self._base_place, self._values = base.storage_offset(), None
-            self._copy = base.detach().flatten().clone()
-        return self._copy, value.storage_offset() - self._base_place
+        copy = self._copy_of(base)
+        if copy is None:
+            copy = _Copy(base)
+            self._copies.insert(0, copy)
+            del self._copies[BESIDE:]
+        return copy.copy, value.storage_offset() - copy.place
+
+    def _copy_of(self, base: Any) -> _Copy | None:
+        for copy in self._copies if base is not None else ():
+            if copy.base is base and copy.version == base._version:
+                return copy
+        return None
 
     def made(self, operation: Any, *values: Any) -> Any:
         """What is computed of numbers, some of which are read later."""
@@ -429,10 +440,20 @@ class _Reads:
                 for copy in alike:
                     values[id(copy)] = together[place : place + copy.numel()]
                     place += copy.numel()
-            if self._copy is not None:
-                self._values = values.get(id(self._copy), self._values)
+            for copy in self._copies:
+                copy.values = values.get(id(copy.copy), copy.values)
             for each in waiting:
                 each.set(values)
+
+
+class _Copy:
+    """Of a tensor as it was when it had been written to so often, on the GPU."""
+
+    def __init__(self, base: Any) -> None:
+        self.base, self.version, self.place = base, base._version, base.storage_offset()
+        self.copy = base.detach().flatten().clone()
+        self.values: list[Any] | None = None
+        """What is in it, once it is read."""
 
 
 class _Later:

@@ -755,6 +755,8 @@ def items_together():
     values = [value.item() for value in x]
     assert values == [1.0] * 4
     x += 1
+    pairs = [(a.item(), b.item()) for a, b in zip(x, 2 * x, strict=True)]
+    assert pairs == [(2.0, 4.0)] * 4
     views = list(x)
     assert (float(views[0]), int(views[1]), bool(views[2])) == (2.0, 2, True)
     x.numpy()[3] = 5.0  # which torch does not see
@@ -769,6 +771,8 @@ def items_deferred():
     total = 1 + sum(value.item() for value in x) / 2 - -loss * count
     x += 1
     assert x[1].item() == 2.0
+    pairs = [(a.item(), b.item()) for a, b in zip(x, 2 * x, strict=True)]
+    assert pairs == [(n, 2 * n) for n in (1.0, 2.0, 3.0, 4.0)]
     assert isinstance(loss, float)
     assert isinstance(count, int)
     assert not isinstance(count, float)
