@@ -268,10 +268,10 @@ def _changed(base: Subject, other: Subject) -> str:
     if base.run is None or other.run is None:
         return ""
     before, after = base.run.parameters, other.run.parameters
-    asked = {
-        name: (_asked(before, name), _asked(after, name))
-        for name in dict.fromkeys((*before, *after))
-    }
+    names = dict.fromkeys((*before, *after))
+    if base.run.started.name != other.run.started.name:  # another workload has others
+        names = dict.fromkeys(name for name in before if name in after)
+    asked = {name: (_asked(before, name), _asked(after, name)) for name in names}
     differences = [
         f"{name}: {first} → {second}" for name, (first, second) in asked.items() if first != second
     ]
