@@ -364,6 +364,10 @@ class Accounting:
                 device.forget_boundaries()
         if len(moments):
             begins = self._launches.starts_after(moments)
+            entered_ns = steps.entered_ns
+            if entered_ns is not None and len(begins) and launches.had_begun(entered_ns):
+                # The first turn waits for its batch before it launches anything.
+                begins[0] = min(begins[0], entered_ns)
             for device in self.devices.values():
                 device.mark(begins, renewed=steps.is_new, another=rest is not None)
         return True

@@ -314,6 +314,9 @@ class ProgramSteps:
         """When the outermost loop around what the steps go by began."""
         self.is_new = False
         """Whether the steps go by it since the last call of `take_moments`."""
+        self.entered_ns: int | None = None
+        """When the program came to the loop whose turns the steps are, where that is among what was
+        taken last."""
         self.rest_ns: Int64s | None = None
         """Where it is then a loop that began once another one was over: the moments of that one
         that were not taken."""
@@ -420,7 +423,7 @@ class ProgramSteps:
         launched: loops of before are none of steps."""
         chosen = self._choose(first_ns, until_ns)
         self.is_new = chosen != self.chosen
-        self.rest_ns = None
+        self.rest_ns = self.entered_ns = None
         if self.is_new:
             if self.chosen and chosen and self.chosen.source == chosen.source == "loop":
                 over_ns, began_ns = (self._moments(self._sites[s]) for s in (self.chosen, chosen))
@@ -440,6 +443,8 @@ class ProgramSteps:
                     self.is_new, self.rest_ns = True, moments[moments < around_ns]
                 moments = moments[moments >= around_ns]
             self._given_ns = int(moments.max())
+            is_first = chosen.source == "loop" and moments[0] == self._sites[chosen].began_ns
+            self.entered_ns = int(moments[0]) if is_first else None
         return moments
 
     def _loop_around(self, chosen: Site, newest_ns: int) -> int:

@@ -213,6 +213,14 @@ class LaunchOrder:
                 return int(part.called_ns[rows[-1]])
         return newest_ns
 
+    def had_begun(self, moment_ns: int) -> bool:
+        """Whether what was launched last before a moment had begun by then: no queue was left."""
+        self._settle()
+        for part in reversed(self._parts):
+            if before := int(np.searchsorted(part.called_ns, moment_ns)):
+                return bool(part.starts[before - 1] <= moment_ns)
+        return False
+
     def keep_newest(self) -> None:
         """Steps come as ranges or marks: the launches that they may begin with stay."""
         self._main.fade()

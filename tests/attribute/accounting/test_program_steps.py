@@ -462,6 +462,28 @@ def test_the_updates_of_an_epoch_of_a_jitted_function_are_steps_and_its_layers_a
     assert abs(_mean_ns(run)[1] - expected_ns) < 0.05 * expected_ns
 
 
+@pytest.mark.parametrize("queued_ms", [0, 40])
+def test_the_first_turn_of_a_loop_begins_where_the_program_comes_to_it(queued_ms):
+    """It waits 80 ms for its batch, as each fourth turn does; not where what was launched before
+    the loop is still in the queue, for then the mark is no moment of the GPU's."""
+    program, at = Program(), 100 * MS
+    number = next(_correlations)
+    before = [program.call(90 * MS, 90 * MS + 1000, number),
+              program.kernel((91 + queued_ms) * MS, (92 + queued_ms) * MS, number, name="warm"),
+              _turn(program, 1, at, "run.py:7", 0)]  # fmt: skip
+    steps = [before]
+    for n in range(60):
+        length = (90 if n % 4 == 0 else 10) * MS
+        steps.append([*_launches(program, at + length - 9 * MS, 90),
+                      _turn(program, n + 2, at + length - 1000, "run.py:7", 0)])  # fmt: skip
+        at += length
+    tree = time_tree(_run(program, steps, 8))
+    assert tree is not None
+    whole_ns = at - 6 * MS - 100 * MS  # the last launch ends before its turn does
+    expected_ns = whole_ns - (81 * MS if queued_ms else 0)
+    assert tree.turns * tree.turn_mean_ns == pytest.approx(expected_ns, rel=0.005)
+
+
 def test_a_step_waits_for_its_launches_though_a_later_one_of_another_stream_has_come():
     """As of JAX: the CPU is 20 turns ahead, and what it reads back at last has a stream of its own,
     on which it runs at once; the kernels of the last turns come at the process's end."""
