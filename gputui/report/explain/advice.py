@@ -31,7 +31,14 @@ from gputui.report.explain.habits import (
     threads_compute,
 )
 from gputui.report.explain.leaves import shares_with_itself, waits_among_launches
-from gputui.report.explain.lines import MOSTLY, LikeliestLine, beside, called_lines, is_set
+from gputui.report.explain.lines import (
+    MOSTLY,
+    LikeliestLine,
+    beside,
+    called_lines,
+    is_set,
+    kernels_at,
+)
 from gputui.report.explain.time_tree import TimeTree
 from gputui.state import Run
 
@@ -248,6 +255,8 @@ def has_waits(advice: str | None) -> bool:
 # Names of functions that go through all parameters.
 _UPDATES = re.compile(r"(^|_)(step|update|optimi[sz]er?|ema|clip|norms?)(_|$)", re.I)
 
+_OF_MODELS = (Leaf.MATMUL, Leaf.MATMUL_UNALIGNED, Leaf.ATTENTION, Leaf.NORMALIZATION)
+
 OF_LOOP = 1 / 3
 """Share of the readings of launching threads at one line from which its loop leads the advice."""
 
@@ -272,8 +281,14 @@ def _at_a_loop(analysis: Analysis) -> str | None:
             counts[leaf_of_kernel(names[number].name) is Leaf.ELEMENTWISE] += count
     if counts[True] < MOSTLY * counts.total() or not _counts(analysis)["backward"]:
         return None
+    of_libraries = {line.where for line in analysis.lines() if line.inside}
     for line in analysis.lines(Leaf.LAUNCH)[:1]:
-        is_loop = _UPDATES.search(line.caller) is not None and not line.inside
+        is_loop = _UPDATES.search(line.caller) is not None and line.where not in of_libraries
+        # train_step is no optimizer's step: forward and backward passes have products.
+        at_it = [names[number].name for number in kernels_at(analysis.run, line) if number in names]
+        if any(leaf_of_kernel(name) in _OF_MODELS or _BACKWARD.search(name) for name in at_it):
+            continue
+        is_loop = is_loop and (bool(at_it) or "train" not in line.caller)
         if is_loop and line.seen >= OF_LOOP * line.samples:
             return LOOP.format(where=line.where)
     return None

@@ -134,6 +134,19 @@ def launched_at(run: Run, kernels: Container[int], most: int = 2) -> str:
     )
 
 
+def kernels_at(run: Run, line: LikeliestLine) -> set[int]:
+    """The kernels, by their numbers, that samples saw launched at a line."""
+    kernels: set[int] = set()
+    for seen in run.line_launches.values():
+        where = _defined(run, seen.process, seen.line) if seen.kernel else None
+        if (
+            where is not None
+            and printed_line(where.path, where.number, where.function) == line.where
+        ):
+            kernels.add(seen.kernel)
+    return kernels
+
+
 def _of_samples(times: int, whole: int) -> str:
     return f"{times} of {whole} samples" if whole > 1 else "one sample"
 
