@@ -1,7 +1,7 @@
-"""What every package may use and what knows nothing of GPUs: safe text, standard streams, and here
-the version, the errors (the one class that all of the program's derive from, and those of
-recordings) and the manual. The version is not in gputui's own face, whose names come from the
-library: every layer writes it into its files."""
+"""For every package, and without knowledge of GPUs: safe text and standard streams in modules of
+their own; here the version, the errors (the class that all of gputui's derive from, and those of
+recordings) and the pages of the manual. The version stands here and not in `gputui/__init__.py`,
+whose names are the library's, because every layer writes it into its files."""
 
 from __future__ import annotations
 

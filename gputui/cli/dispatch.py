@@ -1,4 +1,5 @@
-"""Words typed → the values of options and a command or a mode, and what their errors come to.
+"""From the words typed to a command or a mode with the values of its options; and from an error to
+its line and exit status.
 
 For the entry point `gputui`. Which mode the options select without a command, and which of them
 exclude each other, is decided here; commands are in modules that none of the others pays for.

@@ -1,6 +1,6 @@
-"""The catalogue of workloads, and what a workload's run would need.
+"""The catalogue of workloads, and what a run of one would need.
 
-Both are asked of the workloads' own process: gputui imports no workload, because they import torch.
+Both come from the workloads' own process: gputui imports no workload, because they import torch.
 """
 
 from __future__ import annotations

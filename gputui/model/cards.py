@@ -1,9 +1,9 @@
-"""The cards a program has: which of them it sees by CUDA_VISIBLE_DEVICES, and under which numbers,
-as CUDA reads it; what a card can do (its tensor cores beside its FP32 units, its link to the host),
-and why its clocks are low.
+"""A program's GPUs as cards: which of them it sees through CUDA_VISIBLE_DEVICES and under which
+numbers, as CUDA reads it; what a card can do (its tensor cores beside its FP32 units, its link to
+the host); and why its clocks are low.
 
-For advice and gains, which must not promise a number format that the card has not, or that is no
-faster on it, and for what reads and judges throttling. The workloads have rates of single cards in
+For advice and gains, which must not promise a number format that the card lacks, or that is no
+faster on it, and for all that reads or judges throttling. Rates of single cards are in
 `workloads/peak_table.py`; here are ratios, which all cards of a kind share."""
 
 from __future__ import annotations

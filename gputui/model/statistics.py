@@ -1,5 +1,6 @@
-"""What is read of a distribution of integers (nanoseconds, bytes), whether it still grows
-(gputui.model.sketch.Accumulator) or has come in an event (gputui.model.events.Distribution).
+"""Figures of a distribution of integers (nanoseconds, bytes): count, mean, quantiles, deviation; of
+one that still grows (gputui.model.sketch.Accumulator) and of one that came in an event
+(gputui.model.events.Distribution) alike.
 
 The buckets that stand for many different values have a constant relative width (DDSketch: Masson,
 Rim and Lee 2019).

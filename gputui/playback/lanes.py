@@ -1,6 +1,6 @@
 """Every operation of a traced run, or of a kept step, in lanes: streams of the GPU, ranges nested
-on their threads, CUDA calls. What a window of time looks like is read from sums, in steps that grow
-with a lane's cells and the logarithm of its operations, not with their number.
+on their threads, CUDA calls. A window of time is drawn from sums: what it takes grows with a lane's
+cells and the logarithm of its operations, not with their number.
 """
 
 from __future__ import annotations

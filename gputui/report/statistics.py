@@ -1,5 +1,5 @@
-"""How sure a mean is, and kernels, CUDA calls and memory operations as tables, with the statistics
-that `nsys stats` gives.
+"""Rows of kernels, CUDA calls and memory operations, with the statistics that `nsys stats` gives;
+and means with their uncertainty.
 """
 
 from __future__ import annotations
