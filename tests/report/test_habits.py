@@ -673,7 +673,8 @@ def test_the_line_that_copies_is_named_with_what_it_copies() -> None:
         delta({Leaf.COPY_PAGEABLE: 0.6, Leaf.MATMUL: 0.4}), *LINES, seen
     ).findings  # fmt: skip
     assert found.evidence == (
-        ".to() at train.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each",
+        ".to() at train.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each "
+        "to the GPU",
     )
     assert "keep on the GPU" not in found.advice
 
@@ -765,7 +766,8 @@ def test_what_is_counted_is_so_much_a_step_by_the_operations_of_other_loops(
         (
             "copied_by_line",
             "busy.copy_pageable",
-            ".to() at copies.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each",
+            ".to() at copies.py:7 train: 1.0 × a step, 64 × 3 × 224 × 224 float32, 36.8 MiB each "
+            "to the GPU",
         ),
         (
             "read_by_line",

@@ -684,8 +684,8 @@ def copied_again(analysis: Analysis) -> tuple[str, float] | None:
 
 
 REDUCE_FIRST = (
-    "do on the GPU what is done with it on the CPU (argmax, sampling, metrics), and copy back only "
-    "the result, or less often"
+    "keep it on the GPU, and do there what is done with it on the CPU (a running mean, argmax, "
+    "metrics); copy back only the result, or less often"
 )
 
 

@@ -60,8 +60,12 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
         return calls
     if leaf is Leaf.LAUNCH:
         called = embeddings_called(analysis)
+        if analysis.run.launches_block:
+            return tuple(filter(None, (BLOCKING, _size(analysis, tree))))
         size, eager = _size(analysis, tree), outside_jit(analysis)
-        said = (size, eager, called, where(analysis, leaf), _longest(analysis, tree))
+        reads = _calls(analysis, Leaf.SYNC)[:1] if waits_among_launches(
+            analysis.run, analysis.all_steps) else ()  # fmt: skip
+        said = (size, eager, called, where(analysis, leaf), *reads, _longest(analysis, tree))
         return tuple(filter(None, said))
     place = where(analysis, leaf) or _in_one_phase(analysis.run, leaf)
     other = _beside(analysis, tree) if leaf is Leaf.WAIT else None
@@ -92,6 +96,11 @@ def _allocated(analysis: Analysis) -> str | None:
     told = [f"{name} {times:,.0f} ×" for name, times in each if times >= 1.0]
     return f"{' and '.join(told)} a step" if told else None
 
+
+BLOCKING = (
+    "CUDA_LAUNCH_BLOCKING is in the program's environment: which line or shell set it was not "
+    "recorded"
+)
 
 EAGER = 20
 """Compiled modules of XLA a step from which they are operators that nothing compiled together: 490

@@ -163,7 +163,10 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
             return f"{capital('; '.join(texts))}{steps}{self._condition}." if texts else ""
         if not self.gain_unknown:
             return ""
+        share = (self.share_percent or 0.0) / 100
         bounds = f" ({_times(self.alone)} if all idle time goes)" if self._is_idle else ""
+        if not self.cause.startswith("idle.") and SAYS_OWN < share < NEARLY_ALL:
+            bounds = f" ({_times(1.0 / (1.0 - share))} if only this time goes)"
         return f"How much faster is not known: {self.gain_unknown}{bounds}."
 
     @property
@@ -184,25 +187,29 @@ class Finding(FindingDocument, frozen=True, kw_only=True):
         gained if only the cause's own time goes, and if all idle time does, as far as these lie in
         the interval, and why it may end beyond them."""
         low, high = self.gains[0].low, max(gain.high for gain in self.gains)
-        is_idle = self.cause.startswith("idle.")
-        is_open = high >= WIDE * low and not self.gains[0].cure
-        depends = DEPENDS_ON.get(self.cause, "") if is_open else ""
+        is_idle, is_wide = self.cause.startswith("idle."), high >= WIDE * low
+        depends = DEPENDS_ON.get(f"{self.cause}: {self.model}") or DEPENDS_ON.get(self.cause)
+        if not is_wide or self.gains[0].cure:
+            depends = None
+        share = (self.share_percent or 0.0) / 100
+        own = 1.0 / max(1.0 - MOST_GONE, 1.0 - share)
+        whole = self.alone or own
+        beyond = bool(self.alone or share) and high > whole * WORTH_SAYING
         bounds: list[str] = []
-        own = 1.0 / max(1.0 - MOST_GONE, 1.0 - (self.share_percent or 0.0) / 100)
-        beyond = bool(self.alone) and high > self.alone * WORTH_SAYING
-        least, most = low / WORTH_SAYING, high * WORTH_SAYING
-        is_told = beyond or high >= WIDE * low or self.gain_unknown
-        if not depends and not self.gain_unknown and least <= own < self.alone / WORTH_SAYING:
+        is_in = (
+            bool(share) and low / WORTH_SAYING <= own <= high * WORTH_SAYING and share < NEARLY_ALL
+        )
+        is_own = own < whole / WORTH_SAYING and not depends if is_idle else True
+        if is_in and is_own and not self.gain_unknown:
             bounds.append(f"{_times(own)} if only this {'waiting' if is_idle else 'time'} goes")
-        if is_idle and least <= self.alone <= most:
-            bounds.append(f"{_times(self.alone)} if all idle time goes")
+        if is_idle and low / WORTH_SAYING <= whole <= high * WORTH_SAYING:
+            bounds.append(f"{_times(whole)} if all idle time goes")
         if self.gain_unknown:
             bounds.append(self.gain_unknown)
-        elif beyond and is_idle:
-            bounds.append("more if copies or kernels go, too")
-        elif beyond and not depends:
-            bounds.append("more with what is around it")
-        text = ", ".join(bounds if self.alone and is_told else [])
+        elif beyond and share < NEARLY_ALL:
+            what = "if copies or kernels go, too" if is_idle else "with what is around it"
+            bounds.append(f"more {what}")
+        text = ", ".join(bounds if beyond or is_wide or self.gain_unknown else [])
         if not depends:
             return f": {text}" if text else ""
         return f": it depends on {depends}{f' ({text})' if text else ''}"
@@ -228,11 +235,18 @@ DEPENDS_ON = {
     "idle.host": "how much of the other idle time only waits behind this code",
     "idle.input": "how many cores the workers have",
     "idle.launch": "what is launched instead",
+    "idle.launch: blocked": "how much of the kernels then runs beside the launches",
     "idle.sync": "how much is computed only to be read",
     "prime_fft": "how fast the padded length is",
     "slow_kernels": "how well a better kernel uses the GPU",
 }
 """What a recording would have to hold for a cause's intervals to be narrower."""
+
+SAYS_OWN = 0.05
+"""Share of the time of a cause from which it is said what goes with it alone."""
+
+NEARLY_ALL = 0.95
+"""Share of the time of a cause of which "if only this goes" says nothing."""
 
 VERY_WIDE = 6.0
 """High over low from which the high end says nothing."""

@@ -214,6 +214,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                     else gain_of(least + 0.5 * launches, most + launches),
                 ),
                 place=_place(analysis, cause),
+                view="kernels",
                 evidence=(
                     *_called(analysis, cause),
                     *_counted(cause, LEAVES[leaf].label),
@@ -255,10 +256,18 @@ SPARSE = (
 )
 
 
+COPIES_OF_JAX = (
+    "less jnp.roll, concatenate, pad and transpose in the jitted function: one expression that "
+    "reads its neighbours by index; buffers that are given away (donate_argnums)"
+)
+
+
 def _advice(analysis: Analysis, cause: _Named) -> str:
     """What to try; of an optimizer that updates embeddings these first."""
     if cause.key == "without_cudnn" and is_set(analysis.run, "cudnn.off"):
         return "torch.backends.cudnn.enabled = True, which the program sets to False"
+    if cause.key == "copies" and library(analysis) == "jax":
+        return COPIES_OF_JAX
     names = analysis.kernel_names
     embeds = any(_EMBEDS.search(names[n].name) for n in analysis.kernel_sums if n in names)
     return SPARSE + cause.advice if embeds and cause.key == "optimizer" else cause.advice
@@ -364,6 +373,11 @@ _ADVICE = (
         "indices sorted or grouped, so that rows lie together; rows of 128 bytes and more",
     ),
     (re.compile(r"cdist"), 'compute_mode="use_mm_for_euclid_dist", which takes matrix products'),
+    (
+        re.compile(r"ndimage_(correlate|convolve)|conv\w*_direct", re.I),
+        "a smaller filter, one made of two passes (correlate1d, where it is separable), or by FFT "
+        "(cupyx.scipy.signal.fftconvolve): a window of n × n reads n² values for each",
+    ),
     (
         re.compile("scan", re.I),
         "sums over chunks as matrix products, or torch.compile, which joins a scan with what is "

@@ -3,6 +3,7 @@ where it launches."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping
@@ -262,7 +263,17 @@ class CalledLine(NamedTuple):
             shape, kind, _ = self.shape.split(":")
             size = units.size(self.tensor_bytes / max(1, self.calls))
             each = f", {shape.replace('x', ' × ')} {kind}, {size} each"
-        return f"{call}() at {self.where}: {times}{each}"
+            if self.tensor_bytes != self.calls * _bytes_of(shape, kind):  # tensors of several sizes
+                each = f", {kind}, {size} each on average"
+        way = f" {'from' if self.is_of_gpu else 'to'} the GPU" if self.call == "to" else ""
+        return f"{call}() at {self.where}: {times}{each}{way}"
+
+
+def _bytes_of(shape: str, kind: str) -> int:
+    """The size of a tensor; 0 of a kind whose name has no width."""
+    bits = re.search(r"\d+", kind)
+    numbers = [int(part) for part in shape.split("x") if part.isdigit()]
+    return math.prod(numbers) * int(bits[0]) // 8 if bits else 0
 
 
 def called_lines(run: Run, calls: Container[str]) -> list[CalledLine]:

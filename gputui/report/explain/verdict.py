@@ -8,6 +8,7 @@ flicker between two causes of like size (`Headline`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,7 +16,8 @@ from typing import Literal
 import msgspec
 
 from gputui.model.cards import has_tensor_cores
-from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf, idle_sum
+from gputui.model.leaves import CAUSES, LEAVES, Cause, Leaf, idle_sum, leaf_of_kernel
+from gputui.model.naming import short_name
 from gputui.report.explain.advice import better_advice, vector_share
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.evidence import (
@@ -329,8 +331,18 @@ def _without_a_cause(analysis: Analysis, tree: TimeTree) -> tuple[str, str]:
         return "UNEVEN STEPS", sentence
     share = tree.share(tree.leaves[largest])
     limit = _limit(analysis)
-    most = f"{100 * share:.0f} % on {LEAVES[largest].label}{limit}"
+    on = f"{LEAVES[largest].label}{_longest_other(analysis, largest)}"
+    most = f"{100 * share:.0f} % on {on}{limit}"
     return "HEALTHY", f"Nothing stands out: {works}, {most}."
+
+
+def _longest_other(analysis: Analysis, leaf: Leaf) -> str:
+    """Of kernels that no category names, the one that takes most, as a clause; else empty."""
+    names, times = analysis.kernel_names, Counter[str]()
+    for number, (_, ns) in analysis.kernel_sums.items():
+        if number in names and leaf_of_kernel(names[number].name) is leaf is Leaf.OTHER:
+            times[short_name(names[number].name)] += ns
+    return f" (most of it {times.most_common(1)[0][0]})" if times else ""
 
 
 def _partly_idle(tree: TimeTree, scope_text: str) -> tuple[str, str]:

@@ -90,7 +90,8 @@ def verdict_rows(
     elif found.tree is not None and found.tree.has_steps and found.word in WITHOUT_A_CAUSE:
         idle = found.tree.share(found.tree.idle_ns)
         most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
-        rows += paragraph(" Gain  ", f"{most}; more only with less GPU work (5 lists it).", width)
+        rows += paragraph(" Try   ", "Nothing needed: more only with less GPU work (5).", width)
+        rows += paragraph(" Gain  ", f"{most}.", width)
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
@@ -103,9 +104,12 @@ def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[R
         return []
     places = [one for one in finding.evidence if _IS_PLACE.search(one)]
     others = [one for one in finding.evidence if one not in places]
-    if finding.place and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
+    is_told = any(UNRECORDED in one for one in places)
+    if finding.place and not is_told and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
         places = [finding.placed.rstrip("."), *places]
-    if finding.kernel and not places and not inside:
+    is_of_kernels = bool(finding.kernel) or finding.cause.startswith("busy.")
+    is_of_kernels = is_of_kernels or finding.view == "kernels"
+    if is_of_kernels and not places and not inside:
         places = [UNSEEN]
     where = " ".join([*(f"{one}." for one in places), inside]).strip()
     rows = paragraph(" Where ", where, width) if where else []
@@ -116,7 +120,8 @@ def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[R
     return rows
 
 
-_IS_PLACE = re.compile(r"\.py\b|not recorded")
+UNRECORDED = "not recorded"
+_IS_PLACE = re.compile(rf"\.py\b|{UNRECORDED}")
 
 
 UNSURE = 0.25
