@@ -28,7 +28,7 @@ from . import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from . import Undo
 
@@ -135,17 +135,23 @@ def _why_not_kept(dataset: Any) -> str:
     drawn again."""
     if len(dataset) > MOST_ITEMS:
         return "its items do not come again within a trial"
+    with _drawn_again() as before:
+        is_same = _is_same(dataset[0], dataset[0]) and _drawn() == before
+    return "" if is_same else "its dataset makes another item of the same index each time"
+
+
+@contextlib.contextmanager
+def _drawn_again() -> Iterator[tuple[Any, ...]]:
+    """What is drawn in it is drawn again after it; gives the states before it, as `_drawn`."""
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
     states = torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state()
-    before = _drawn()
     try:
-        is_same = _is_same(dataset[0], dataset[0]) and _drawn() == before
+        yield _drawn()
     finally:
         torch.set_rng_state(states[0])
         random.setstate(states[1])
         if numpy:
             numpy.random.set_state(states[2])
-    return "" if is_same else "its dataset makes another item of the same index each time"
 
 
 MOST_ITEMS = 30_000
@@ -180,19 +186,19 @@ class ItemsAtOnce(Cure):
             known = looks.setdefault(id(self.dataset), [0, True])
             if not self.auto_collation or self.collate_fn is not collate or not known[1]:
                 return fetch(self, indices)
-            drawn = _drawn()
+            known[0] += 1
+            is_looked_at = known[0] <= ITEMS_CHECKED // 4 or not known[0] & (known[0] - 1)
             try:
-                made = _batched(torch, self.dataset[torch.as_tensor(indices)])
+                if not is_looked_at:
+                    return _batched(torch, self.dataset[torch.as_tensor(indices)])
+                with _drawn_again() as before:
+                    made = _batched(torch, self.dataset[torch.as_tensor(indices)])
+                    known[1] = before == _drawn()
             except Exception:  # it does more than to index
                 known[1] = False
-                return fetch(self, indices)
-            known[0] += 1
-            if known[0] <= ITEMS_CHECKED // 4 or not known[0] & (known[0] - 1):
-                known[1] = drawn == _drawn()
-                right = fetch(self, indices)
-                known[1] = known[1] and drawn == _drawn() and _is_same(made, right)
-                return right
-            return made
+            right = fetch(self, indices)
+            known[1] = known[1] and before == _drawn() and _is_same(made, right)
+            return right
 
         return replaced((fetcher, "fetch", fetched))
 
@@ -204,7 +210,8 @@ class ItemsAtOnce(Cure):
         for each in loaders or ():
             if each.batch_size and each.batch_size > 1 and each.collate_fn is collate:
                 try:
-                    _batched(torch, each.dataset[torch.as_tensor([0, 1])])
+                    with _drawn_again():
+                        _batched(torch, each.dataset[torch.as_tensor([0, 1])])
                 except Exception:  # it does more than to index
                     continue
                 return None
