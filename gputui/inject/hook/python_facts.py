@@ -236,8 +236,9 @@ class Facts:
                     if name == _ATTENTION:
                         self._attention.see(sys._getframe(1), first, offset, (site[4], site[5]))
                     if name in ("to", "cuda") and _TOKENS.fullmatch(site[2]):
-                        seen = self._tokens.setdefault((site[4], site[5]), [0, 0])
                         tokens, padding = _padding(first)
+                        # What is in there the thread that writes may take out at once.
+                        seen = self._tokens.setdefault((site[4], site[5]), [0, 0])
                         seen[0] += tokens
                         seen[1] += padding
                 site[0] += 1
