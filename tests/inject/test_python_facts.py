@@ -16,6 +16,7 @@ import pytest
 
 from gputui.inject import hook
 from gputui.inject.hook import python_facts
+from tests.inject.traced import python_of
 
 TORCH = """
 from types import SimpleNamespace
@@ -56,14 +57,16 @@ torch.Tensor().item()
 """
 
 
-def written(folder: Path, program: str, version: str = "2.11.0") -> tuple[list[str], str]:
+def written(
+    folder: Path, program: str, version: str = "2.11.0", python: str = sys.executable
+) -> tuple[list[str], str]:
     """What a program's facts are, with lines as their numbers in the file, and what it printed."""
     (folder / "torch.py").write_text(TORCH.format(version=version))
     (folder / "program.py").write_text(program)
     folders = os.pathsep.join([str(Path(hook.__file__).parent), str(folder)])
     lines = {"GPUTUI_LINES": "10", "GPUTUI_CAPTURE_DIR": str(folder)}
     said = subprocess.run(
-        [sys.executable, str(folder / "program.py")],
+        [python, str(folder / "program.py")],
         env={**os.environ, "PYTHONPATH": folders, **lines},
         capture_output=True,
         text=True,
@@ -101,9 +104,14 @@ def added(facts: list[str]) -> dict[tuple[str, str, str], tuple[int, int]]:
     return sums
 
 
-needs_monitoring = pytest.mark.skipif(
-    not hasattr(sys, "monitoring"), reason="sys.monitoring is of Python 3.12"
-)
+@pytest.fixture(scope="session")
+def python() -> str:
+    """One that reports calls (sys.monitoring, 3.12), else another than that of the tests."""
+    own = sys.executable if hasattr(sys, "monitoring") else None
+    found = own or python_of("3.13") or python_of("3.12")
+    if found is None:
+        pytest.skip("no Python 3.12 or later")
+    return found
 
 
 LOADER = """
@@ -146,9 +154,8 @@ def test_a_loader_that_is_waited_for_tells_which_lines_make_its_samples(tmp_path
     assert added(facts) == {("loader.samples", line, "-"): (1, 4) for line in ("10", "13", "15")}
 
 
-@needs_monitoring
-def test_calls_that_copy_and_wait_are_counted_by_line(tmp_path: Path) -> None:
-    facts, _ = written(tmp_path, PROGRAM)
+def test_calls_that_copy_and_wait_are_counted_by_line(python: str, tmp_path: Path) -> None:
+    facts, _ = written(tmp_path, PROGRAM, python=python)
     assert added(facts) == {
         ("to", "6", "4x3:float32:cpu"): (15, 720),
         ("float", "7", "4x3:float32:cpu"): (15, 720),
@@ -157,19 +164,20 @@ def test_calls_that_copy_and_wait_are_counted_by_line(tmp_path: Path) -> None:
     }
 
 
-@needs_monitoring
-def test_a_compiler_that_would_trace_the_callbacks_is_left_alone(tmp_path: Path) -> None:
+def test_a_compiler_that_would_trace_the_callbacks_is_left_alone(
+    python: str, tmp_path: Path
+) -> None:
     facts, said = written(
         tmp_path,
         f"{PROGRAM}\nprint([sys.monitoring.get_tool(number) for number in range(6)])",
         version="2.8.0",
+        python=python,
     )
     assert added(facts) == {}
     assert said == f"{[None] * 6}\n"
 
 
-@needs_monitoring
-def test_a_profiler_of_the_programs_own_keeps_its_number(tmp_path: Path) -> None:
+def test_a_profiler_of_the_programs_own_keeps_its_number(python: str, tmp_path: Path) -> None:
     program = f"""
 import sys
 for number in (3, 4):
@@ -180,13 +188,14 @@ print([sys.monitoring.get_tool(number) for number in (3, 4)])
 import gc; gc.collect()
 {WAIT_FOR_READINGS}
 """
-    facts, said = written(tmp_path, program)
+    facts, said = written(tmp_path, program, python=python)
     assert said == "['mine', 'mine']\n"
     assert added(facts) == {}
 
 
-@needs_monitoring
-def test_padding_of_texts_is_counted_where_they_are_copied(tmp_path: Path) -> None:
+def test_padding_of_texts_is_counted_where_they_are_copied(python: str, tmp_path: Path) -> None:
+    if subprocess.call([python, "-c", "import numpy"], stderr=subprocess.DEVNULL):
+        pytest.skip("no NumPy there")
     program = f"""
 import time
 import numpy, torch
@@ -211,7 +220,7 @@ Ids(masks).to("cuda")
 Ids(pages).to("cuda")
 {WAIT_FOR_READINGS}
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     seen = [row.split() for row in facts if row.startswith("c tokens.")]
     lines: dict[str, list[tuple[str, int]]] = {}
     for row in seen:
@@ -220,8 +229,7 @@ Ids(pages).to("cuda")
     assert [*lines.values()] == 2 * [[("tokens.all", 8 * 64), ("tokens.padding", padded)]]
 
 
-@needs_monitoring
-def test_a_tensor_that_a_line_copies_again_unchanged_is_told(tmp_path: Path) -> None:
+def test_a_tensor_that_a_line_copies_again_unchanged_is_told(python: str, tmp_path: Path) -> None:
     """Not one that is written to in between, also by NumPy, a new one each time, or a small one."""
     program = f"""
 import time
@@ -248,13 +256,12 @@ others.values = [4]
 some()
 {WAIT_FOR_READINGS}
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     again = {key[1]: sums for key, sums in added(facts).items() if key[0] == "copied.again"}
     assert again == {"15": (9, 9 << 20), "19": (4, 4 << 20)}
 
 
-@needs_monitoring
-def test_a_function_that_is_given_the_very_same_again_is_told(tmp_path: Path) -> None:
+def test_a_function_that_is_given_the_very_same_again_is_told(python: str, tmp_path: Path) -> None:
     """Not one whose tensor is written to, is another view, small, or has the type already."""
     program = f"""
 import time
@@ -280,7 +287,7 @@ def some():
 some()
 {WAIT_FOR_READINGS}
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     again = {key[:2]: sums for key, sums in added(facts).items() if key[0].startswith("again.")}
     assert again == {
         ("again.torch.linalg.inv", "12"): (11, 11 << 20),
@@ -288,8 +295,7 @@ some()
     }
 
 
-@needs_monitoring
-def test_what_torch_is_set_to_is_looked_at(tmp_path: Path) -> None:
+def test_what_torch_is_set_to_is_looked_at(python: str, tmp_path: Path) -> None:
     program = f"""
 import time
 import torch
@@ -301,7 +307,7 @@ torch.backends = Names(cudnn=Names(enabled=False), cuda=Names(
 sys.modules["torch._dynamo.utils"] = Names(counters={{"graph_break": Counter(item=3, print=1)}})
 {WAIT_FOR_READINGS}
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     counted = {call: count for (call, *_), (count, _) in added(facts).items()}
     # It has no such profiler, which says nothing.
     assert counted == {"setting.looks": 1, "setting.cudnn.off": 1, "compiler.breaks": 4}
@@ -341,7 +347,6 @@ while "beginning.all" not in file.read_text():
 """
 
 
-@needs_monitoring
 @pytest.mark.parametrize(
     ("prompt", "shared"),
     [
@@ -351,9 +356,9 @@ while "beginning.all" not in file.read_text():
     ],
 )
 def test_the_beginning_that_all_texts_share_is_told(
-    tmp_path: Path, prompt: str, shared: int
+    python: str, tmp_path: Path, prompt: str, shared: int
 ) -> None:
-    facts, _ = written(tmp_path, TEXTS.format(prompt=prompt))
+    facts, _ = written(tmp_path, TEXTS.format(prompt=prompt), python=python)
     sums = {key[0]: size for key, (_, size) in added(facts).items()}
     assert sums["beginning.all"] % 100 == 0 < sums["beginning.all"]
     assert sums["beginning.shared"] / sums["beginning.all"] == shared / 100
@@ -399,7 +404,6 @@ while not known():
 """
 
 
-@needs_monitoring
 @pytest.mark.parametrize(
     ("given", "renewed", "is_written", "is_found"),
     [
@@ -409,7 +413,7 @@ while not known():
     ],
 )
 def test_layers_that_are_given_the_same_again_are_told_with_their_line(
-    tmp_path: Path, given: str, renewed: bool, is_written: bool, is_found: bool
+    python: str, tmp_path: Path, given: str, renewed: bool, is_written: bool, is_found: bool
 ) -> None:
     known = (
         '"layers.repeated" in file.read_text()'
@@ -417,7 +421,7 @@ def test_layers_that_are_given_the_same_again_are_told_with_their_line(
         else 'sum(row.startswith("s ") for row in file.read_text().splitlines()) >= 25'
     )
     program = LAYERS.format(known=known, renewed=renewed, written=is_written, given=given)
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     sums = {call: size for (call, *_), (_, size) in added(facts).items()}
     [line] = {line for call, line, _ in added(facts) if call == "attention.weights"}
     assert program.splitlines()[int(line) - 1].strip() == "attention._call_impl(Tensor())"
@@ -428,13 +432,12 @@ def test_layers_that_are_given_the_same_again_are_told_with_their_line(
         assert 0.4 < sums["layers.repeated"] / sums["layers.all"] < 0.5
 
 
-@needs_monitoring
 @pytest.mark.parametrize(
     ("dropout", "second", "is_found"),
     [(0.0, True, True), (0.1, True, False), (0.1, False, True)],
 )
 def test_a_second_forward_pass_of_a_batch_is_told_unless_dropout_makes_it_another(
-    tmp_path: Path, dropout: float, second: bool, is_found: bool
+    python: str, tmp_path: Path, dropout: float, second: bool, is_found: bool
 ) -> None:
     """With gradients and without; each update writes to the weights."""
     known = (
@@ -468,7 +471,7 @@ while not {known}:
     net.one.weight._version += 1
     time.sleep(0.0001)
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     again = {line: size for (call, line, _), (_, size) in added(facts).items()
              if call == "layers.repeated"}  # fmt: skip
     assert len({line for call, line, _ in added(facts) if call == "forward.graded"}) == 1 + second
@@ -545,10 +548,9 @@ def test_a_triangle_lets_what_comes_before(step: int) -> None:
         assert not is_triangle(other, step)
 
 
-@needs_monitoring
 @pytest.mark.parametrize("image", ["Tensor()", "picture"])
 def test_a_model_that_is_given_one_thing_all_the_time_is_told_beside_one_that_is_not(
-    tmp_path: Path, image: str
+    python: str, tmp_path: Path, image: str
 ) -> None:
     """As a text encoder whose prompts are the same for each batch; not in a benchmark."""
     known = (
@@ -569,7 +571,7 @@ while not {known}:
     text._call_impl(prompts)  # constant
     time.sleep(0.0001)
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     sums = {call: size for (call, *_), (_, size) in added(facts).items()}
     assert ("layers.repeated" in sums) is (image == "Tensor()")
     if image == "Tensor()":
@@ -578,10 +580,9 @@ while not {known}:
         assert 0.4 < sums["layers.repeated"] / sums["layers.all"] < 0.6
 
 
-@needs_monitoring
 @pytest.mark.parametrize("cached", [False, True])
 def test_a_graph_convolution_that_keeps_nothing_of_the_same_is_told(
-    tmp_path: Path, cached: bool
+    python: str, tmp_path: Path, cached: bool
 ) -> None:
     """Its weights change with each update."""
     program = f"""
@@ -603,14 +604,13 @@ while sum(row.startswith("s ") for row in file.read_text().splitlines()) < 25:
     convolution.weight._version += 1
     time.sleep(0.0001)
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     lines = {int(line) for call, line, _ in added(facts) if call == "layers.uncached"}
     said = {program.splitlines()[line - 1].strip() for line in lines}
     assert said == (set() if cached else {"convolution._call_impl(features, edges)  # the same"})
 
 
-@needs_monitoring
-def test_an_allocator_of_the_driver_is_told_where_jax_is_used(tmp_path: Path) -> None:
+def test_an_allocator_of_the_driver_is_told_where_jax_is_used(python: str, tmp_path: Path) -> None:
     program = f"""
 import os, sys, time, types
 os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
@@ -618,5 +618,5 @@ import torch
 sys.modules["jax"] = types.ModuleType("jax")
 {WAIT_FOR_READINGS}
 """
-    facts, _ = written(tmp_path, program)
+    facts, _ = written(tmp_path, program, python=python)
     assert "setting.xla.platform" in {call for call, *_ in added(facts)}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ import pytest
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
 from gputui.ring import GROWN, RecordKind
-from tests.inject.traced import run, run_python
+from tests.inject.traced import python_of, run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")
 
@@ -138,12 +135,7 @@ main()
 
 @pytest.mark.parametrize("version", ["3.12", "3.13"])
 def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(tmp_path, version):
-    pythons = [shutil.which(f"python{version}"),
-               *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]  # fmt: skip
-    python = next(
-        (each for each in pythons
-         if each and not subprocess.call([each, "-c", ""], stderr=subprocess.DEVNULL)), None
-    )  # fmt: skip
+    python = python_of(version)
     if python is None:
         pytest.skip(f"no Python {version}")
     files, rings = tmp_path / "files", tmp_path / "rings"
@@ -151,7 +143,7 @@ def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(
     rings.mkdir()
     (files / "cupy.py").write_text(f"{LIBRARY}site({_number('module')}, b'cupy', 1)\n")
     (files / "program.py").write_text(LOOPS)
-    outcome = run([str(python), str(files / "program.py")], rings, step_marks=True)
+    outcome = run([python, str(files / "program.py")], rings, step_marks=True)
     assert outcome.status == 0, outcome.output
     turns, depths = _marks(outcome), {}
     for mark in outcome.trace.of(RecordKind.STEP):

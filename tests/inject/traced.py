@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -31,6 +32,17 @@ RANGES = (
 )
 LIMIT_S = 300
 """Against what hangs: the machine may be slow."""
+
+
+def python_of(version: str) -> str | None:
+    """An interpreter of that version, as "3.12", if there is one that runs."""
+    for each in (
+        shutil.which(f"python{version}"),
+        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+    ):
+        if each and not subprocess.call([each, "-c", ""], stderr=subprocess.DEVNULL):
+            return str(each)
+    return None
 
 
 @dataclass
