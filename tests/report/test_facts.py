@@ -75,6 +75,12 @@ UNFOLD = "void at::native::im2col_kernel<float>"
 DEQUANTIZE = "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"
 
 
+def conclusion_of(session: Session, run: Run) -> tuple[Finding, ...]:
+    outcome = conclusion(Analysis(session, run))
+    assert outcome is not None
+    return tuple(one for one in outcome.findings if one.cause == "copies")
+
+
 def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Session, Run]:
     """Two instantiations of a template that together have a share of 95 % of the time."""
     other = name.replace("<", "<char, ", 1)
@@ -135,6 +141,16 @@ def test_kernels_that_a_better_way_has_none_of(
         [one] = answer.findings
         assert one.evidence[-1].endswith(f" 2 ×, {100 * share:.0f} %")
         assert where_shown(one) == Lead("kernels", name)
+
+
+def test_copies_that_no_kernel_makes_are_called_so() -> None:
+    """Of the driver, within the GPU's memory; a kernel's stay kernels."""
+    session, run = with_kernel(COPY, 0.02, {Leaf.COPY_DEVICE: 0.40, Leaf.MATMUL: 0.57})
+    [one] = conclusion_of(session, run)
+    assert one.sentence.startswith("Copies within the GPU's memory take ")
+    session, run = with_kernel(COPY, 0.30, BUSY)
+    [one] = conclusion_of(session, run)
+    assert one.sentence.startswith("Kernels that only copy tensors")
 
 
 @pytest.mark.parametrize(("name", "share", "is_said"), [(FUSED, 0.4, True), (SORT, 0.4, False)])

@@ -463,6 +463,19 @@ def test_where_one_jitted_call_launches_all_of_a_step_its_loops_are_the_matter(
     assert found.advice == first
 
 
+@pytest.mark.parametrize(("waited", "is_in_steps"), [(1.0, True), (0.1, False), (None, True)])
+def test_waits_of_a_set_up_are_none_among_a_step_s_launches(
+    waited: float | None, is_in_steps: bool
+) -> None:
+    """By how long steady steps wait, of what all calls took: a first step tries algorithms."""
+    each = calls(cudaStreamSynchronize=(20 * STEPS, 10_000))
+    steps = delta({Leaf.LAUNCH: 0.6, Leaf.MATMUL: 0.4})
+    waited_ns = None if waited is None else round(waited * 20 * STEPS * 10_000)
+    steps = replace(steps, loops=(replace(steps.loops[0], waited_ns=waited_ns),))
+    analysis = analysis_of(steps, each, *kernels(nvjet=(300 * STEPS, 10)))
+    assert (launch_advice(analysis) or "").startswith("fewer waits") is is_in_steps
+
+
 @pytest.mark.parametrize("kernel", ["gemm_kernel", "gelu_backward_kernel"])
 def test_a_graph_for_a_backward_pass_that_never_comes_is_left_out_first(kernel: str) -> None:
     line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="score")

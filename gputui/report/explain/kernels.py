@@ -40,6 +40,8 @@ class _Named:
     """The leaf that says it already where it is larger."""
     leaf: Leaf | None = None
     """One without kernels that is the same where kernels run beside it."""
+    without_kernels: str = ""
+    """The sentence where most of it is of that leaf."""
 
 
 _CAUSES = (
@@ -99,6 +101,7 @@ _CAUSES = (
         1 / 4,
         told_by=Leaf.ATTENTION_UNFUSED,
         leaf=Leaf.COPY_DEVICE,
+        without_kernels="Copies within the GPU's memory take {share}.",
     ),
     _Named(
         "sorting",
@@ -199,7 +202,9 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
             yield Finding(
                 cause=cause.key,
                 word=cause.word,
-                sentence=cause.sentence.format(share=of_scope(tree, share)),
+                sentence=(
+                    cause.sentence if 2 * _copied(tree, cause) < share else cause.without_kernels
+                ).format(share=of_scope(tree, share)),
                 advice=_advice(analysis, cause),
                 value=100 * gain,
                 threshold=100 * SPEAKS,
