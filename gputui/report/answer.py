@@ -23,6 +23,7 @@ from gputui.report.explain import (
     findings,
     machine_findings,
 )
+from gputui.report.explain.evidence import largest_part
 from gputui.report.explain.rank_waits import hosts
 from gputui.report.explain.time_tree import FEW_STEPS, TimeTree, time_tree
 from gputui.report.explain.verdict import gpu_works
@@ -37,7 +38,6 @@ from gputui.report.schema import why_unaccounted
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
-from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_span
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
@@ -220,7 +220,7 @@ def _of_run(analysis: Analysis) -> list[Group]:
     else:
         verdict_lines = _verdict_lines(conclusion_of_run)
         first = next(iter(conclusion_of_run.findings), None)
-        if first is not None and (inside := longest_inside(session, run, first)):
+        if first is not None and (inside := largest_part(session, run, first)):
             verdict_lines.insert(1, Line("mostly", inside, 1))
     beside = _other_findings(findings(analysis), conclusion_of_run)
     if benchmark:  # it does on purpose what it measures

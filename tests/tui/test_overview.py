@@ -23,10 +23,10 @@ from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, Finding, Verdict, conclusion
+from gputui.report.explain.evidence import largest_part
 from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.statistics import kernel_rows, memory_time_rows
-from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.time import leaf_shares
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
@@ -172,7 +172,7 @@ def test_where_no_line_is_known_what_takes_most_is_named(fault: str) -> None:
     assert run is not None
     found = conclusion(Analysis(session, run))
     assert found is not None
-    inside = longest_inside(session, run, found.findings[0])
+    inside = largest_part(session, run, found.findings[0])
     if fault == "lock_while_asleep":  # its line is known
         assert not inside
         return

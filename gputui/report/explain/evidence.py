@@ -1,16 +1,24 @@
 """What shows a leaf's cause: the line of the program or the phase, the steps that have it, what is
-copied back; and which leaves have one cause together.
+copied back, or what takes most of it; and which leaves have one cause together.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from gputui.model.leaves import LEAVES, Leaf, is_kernel, leaf_of_kernel
+from gputui.model import units
+from gputui.model.leaves import (
+    COPIES,
+    LEAF_OF_KEY,
+    LEAVES,
+    Leaf,
+    is_kernel,
+    leaf_of_kernel,
+)
 from gputui.model.naming import short_name, xla_range
 from gputui.report.explain.advice import (
     CONVOLVES,
@@ -38,10 +46,13 @@ from gputui.report.explain.lines import (
     called_in,
     called_lines,
     launched_at,
+    line_shares,
 )
 from gputui.report.explain.time_tree import TimeTree, in_words
-from gputui.report.statistics import api_rows
-from gputui.state import Run
+from gputui.report.phase_tree import phase_path
+from gputui.report.phases import main_step, phase_rows
+from gputui.report.statistics import api_rows, kernel_name
+from gputui.state import Run, Session
 
 
 def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
@@ -472,3 +483,76 @@ def evidence_once(findings: list[Finding]) -> list[Finding]:
         printed.update(lines)
         distinct.append(replace(finding, evidence=lines))
     return distinct
+
+
+# What takes most of a cause that no line is known of.
+
+
+def idle_phases(run: Run) -> list[tuple[str, float]]:
+    """(path, part of all idle time), the largest first."""
+    idle_by_path: dict[str, int] = {}
+    for node, idle_ns in run.timing.idle_by_range().items():
+        path = run.ranges[node].path if node in run.ranges else "outside every phase"
+        idle_by_path[path] = idle_by_path.get(path, 0) + idle_ns
+    whole = sum(idle_by_path.values())
+    if not whole or set(idle_by_path) == {"outside every phase"}:
+        return []
+    return sorted(
+        ((path, ns / whole) for path, ns in idle_by_path.items()), key=lambda share: -share[1]
+    )
+
+
+_CALLS_OF_LEAF = {
+    Leaf.SYNC: re.compile("Synchronize|^cu(da)?Memcpy(?!.*Async)"),
+    Leaf.ALLOCATION: re.compile("Malloc|Free"),
+}
+"""Calls in which the CPU is meanwhile."""
+
+
+def largest_part(
+    session: Session, run: Run, finding: Finding, names: Mapping[str, str] | None = None
+) -> str:
+    """What takes most of a cause whose line is not known: a kernel, a copy or a call, with its
+    phase; of other idle time the phase alone. Empty where neither is known."""
+    leaf = LEAF_OF_KEY.get(finding.cause)
+    if leaf is None or finding.place or ".py" in "".join(finding.evidence):
+        return ""
+    if leaf in COPIES:
+        timed = [(copy.operation.strip("[]").removeprefix("CUDA "), copy.phase, copy.time)
+                 for copy in run.memory_operations.values()
+                 if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE)]  # fmt: skip
+    elif calls := _CALLS_OF_LEAF.get(leaf):
+        timed = [(call.name, call.range, call.time) for call in run.api.values()
+                 if calls.search(call.name)]  # fmt: skip
+    elif LEAVES[leaf].is_idle:
+        step = main_step(run, phase_rows(run))
+        inside = [(path, part) for path, part in idle_phases(run)
+                  if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
+        if inside:
+            (path, part), whole = inside[0], sum(part for _, part in inside) or 1.0
+            return (
+                f"{path}, {units.percent(100 * part / whole)} of the idle time in phases of a step"
+            )
+        lines = line_shares(run, leaf=leaf)[:1] if leaf in AT_A_LINE else []
+        shares = [(row.where, units.percent(100 * row.seen / row.samples)) for row in lines]
+        return "".join(
+            f"{where}, in {share} of the samples: no line has most" for where, share in shares
+        )
+    else:
+        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
+        named = [(kernel_name(session, row.kernel), row) for row in run.kernels.values()]
+        timed = [(name, row.phase, row.time) for name, row in named if leaf_of_kernel(name) is own]
+    took: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    by_phase: Counter[tuple[str, str]] = Counter()
+    for name, phase, row in timed:
+        took[name] += row.total
+        times[name] += row.count
+        by_phase[name, phase_path(run, phase) or ""] += row.total
+    if not took:
+        return ""
+    [(name, total_ns)] = took.most_common(1)
+    path = next(path for (whose, path), _ in by_phase.most_common() if whose == name)
+    shown = (names or {}).get(name) or short_name(name)
+    each = f"{shown}: {units.count(times[name])} × {units.duration(total_ns / max(1, times[name]))}"
+    return f"{each}, in {path}" if path else each

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,21 +11,17 @@ from gputui.model import units
 from gputui.model.events import payload_text
 from gputui.model.leaves import (
     COPIES,
-    LEAF_OF_KEY,
     LEAVES,
     Leaf,
     idle_sum,
-    leaf_of_kernel,
     leaf_of_number,
 )
-from gputui.model.naming import is_launch, short_name
+from gputui.model.naming import is_launch
 from gputui.model.sketch import Totals
-from gputui.report.explain import Finding
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.time_tree import benchmark_rows
-from gputui.report.phase_tree import Phase, phase_path, phase_tree, ranges_below
-from gputui.report.phases import PhaseRow, main_step, phase_rows
+from gputui.report.phase_tree import Phase, phase_tree, ranges_below
+from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.roofline import Roof, others_percent, roofline, steady_share
 from gputui.report.schema import (
     REASON,
@@ -42,7 +37,6 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.report.statistics import kernel_name
 from gputui.state import Run, Session
 
 # --- Each phase's own time tree: what ran, why the GPU idled for it, and what binds it.
@@ -158,20 +152,6 @@ def _busy_with(leaves: Mapping[Leaf, int], busy_ns: int) -> str | None:
     sums = {name: sum(leaves.get(leaf, 0) for leaf in group) for name, group in groups.items()}
     name = max(sums, key=lambda name: sums[name])
     return name if sums[name] >= MOSTLY * busy_ns else None
-
-
-def idle_phases(run: Run) -> list[tuple[str, float]]:
-    """(path, part of all idle time), the largest first."""
-    idle_by_path: dict[str, int] = {}
-    for node, idle_ns in run.timing.idle_by_range().items():
-        path = run.ranges[node].path if node in run.ranges else "outside every phase"
-        idle_by_path[path] = idle_by_path.get(path, 0) + idle_ns
-    whole = sum(idle_by_path.values())
-    if not whole or set(idle_by_path) == {"outside every phase"}:
-        return []
-    return sorted(
-        ((path, ns / whole) for path, ns in idle_by_path.items()), key=lambda share: -share[1]
-    )
 
 
 # --- tables
@@ -581,62 +561,3 @@ def _counters(roof: Roof) -> list[tuple[str, str]]:
         ("of memory peak", roof.memory_peak_percent, units.percent(roof.memory_peak_percent)),
     ]
     return [(label, text) for label, value, text in read if value is not None]
-
-
-# What takes most of a cause that no line is known of.
-
-
-_CALLS = {
-    Leaf.SYNC: re.compile("Synchronize|^cu(da)?Memcpy(?!.*Async)"),
-    Leaf.ALLOCATION: re.compile("Malloc|Free"),
-}
-"""Calls in which the CPU is meanwhile."""
-
-
-def longest_inside(
-    session: Session, run: Run, finding: Finding, names: Mapping[str, str] | None = None
-) -> str:
-    """What a cause that no line is known of is of: the kernel, the copy or the call that takes most
-    of it, and the phase; of other idle time the phase alone. Empty where neither is known."""
-    leaf = LEAF_OF_KEY.get(finding.cause)
-    if leaf is None or finding.place or ".py" in "".join(finding.evidence):
-        return ""
-    if leaf in COPIES:
-        timed = [(copy.operation.strip("[]").removeprefix("CUDA "), copy.phase, copy.time)
-                 for copy in run.memory_operations.values()
-                 if ("Host" in copy.operation) == (leaf is not Leaf.COPY_DEVICE)]  # fmt: skip
-    elif calls := _CALLS.get(leaf):
-        timed = [(call.name, call.range, call.time) for call in run.api.values()
-                 if calls.search(call.name)]  # fmt: skip
-    elif LEAVES[leaf].is_idle:
-        step = main_step(run, phase_rows(run))
-        inside = [(path, part) for path, part in idle_phases(run)
-                  if step is not None and path.startswith(f"{step.path}/")]  # fmt: skip
-        if inside:
-            (path, part), whole = inside[0], sum(part for _, part in inside) or 1.0
-            return (
-                f"{path}, {units.percent(100 * part / whole)} of the idle time in phases of a step"
-            )
-        lines = line_shares(run, leaf=leaf)[:1] if leaf in AT_A_LINE else []
-        shares = [(row.where, units.percent(100 * row.seen / row.samples)) for row in lines]
-        return "".join(
-            f"{where}, in {share} of the samples: no line has most" for where, share in shares
-        )
-    else:
-        own = Leaf.ELEMENTWISE if leaf is Leaf.ELEMENTWISE_CHAIN else leaf
-        named = [(kernel_name(session, row.kernel), row) for row in run.kernels.values()]
-        timed = [(name, row.phase, row.time) for name, row in named if leaf_of_kernel(name) is own]
-    took: Counter[str] = Counter()
-    times: Counter[str] = Counter()
-    by_phase: Counter[tuple[str, str]] = Counter()
-    for name, phase, row in timed:
-        took[name] += row.total
-        times[name] += row.count
-        by_phase[name, phase_path(run, phase) or ""] += row.total
-    if not took:
-        return ""
-    [(name, total_ns)] = took.most_common(1)
-    path = next(path for (whose, path), _ in by_phase.most_common() if whose == name)
-    shown = (names or {}).get(name) or short_name(name)
-    each = f"{shown}: {units.count(times[name])} × {units.duration(total_ns / max(1, times[name]))}"
-    return f"{each}, in {path}" if path else each

@@ -13,6 +13,7 @@ from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
 from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.evidence import largest_part
 from gputui.report.explain.finding import Gain, capital
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
@@ -20,7 +21,6 @@ from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import PhaseRow, in_main_step, main_step, phase_rows
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import TableRow, kernel_rows
-from gputui.report.tables.bounds import longest_inside
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
@@ -516,7 +516,7 @@ class OverviewView(View):
                 tables,
                 main_step(run, phases),
                 ranks if len(ranks) > 1 and ranks[0].late is not None else (),
-                longest_inside(session, run, found.findings[0], self.model.kernel_names)
+                largest_part(session, run, found.findings[0], self.model.kernel_names)
                 if found is not None and found.findings else "",
             )  # fmt: skip
         return self._read

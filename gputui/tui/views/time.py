@@ -11,6 +11,7 @@ from gputui.model.leaves import CAUSES, COPIES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import XLA_COMPILES, xla_range
 from gputui.model.units import count, duration, percent
 from gputui.report.explain import Finding, Verdict, verdict
+from gputui.report.explain.evidence import idle_phases
 from gputui.report.explain.finding import capital
 from gputui.report.explain.lines import AT_A_LINE, line_shares
 from gputui.report.explain.time_tree import TimeTree
@@ -19,7 +20,6 @@ from gputui.report.phases import in_main_step, outside_ns, phase_rows
 from gputui.report.schema import Column
 from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
-from gputui.report.tables.bounds import idle_phases
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.time import (
     IciclePart,
