@@ -453,6 +453,7 @@ def planned_by_cudnn(analysis: Analysis, tree: TimeTree, finding: Finding) -> Fi
         cause=CUDNN_PLANS,
         covers=(finding.cause,),
         model="attention" if of_attention else "",
+        advice=IN_ATTENTION if of_attention else finding.advice,
         word=f"cuDNN PLANS {what.upper()}",
         sentence=finding.sentence.replace(
             "the CPU runs the program's own code",

@@ -274,21 +274,21 @@ WIDENED = {
     "attention_fp32": 0.54,
     "busy.attention_unfused": 0.62,
     "busy.copy_pageable": 0.58,
-    "busy.copy_pinned": 0.61,
+    "busy.copy_pinned": 0.62,
     "busy.elementwise_chain": 0.55,
     "busy.matmul_simt": 0.33,
     "busy.matmul_unaligned": 0.43,
     "busy.shared": 0.62,
     "compiler_gave_up": 0.55,
-    "copies": 2.16,
+    "copies": 2.35,
     "cudnn_plans": 0.53,
     "few_blocks": 0.56,
-    "garbage_collection": 1.57,
+    "garbage_collection": 1.67,
     "idle.alloc": 0.53,
     "idle.compile": 0.64,
     "idle.compile: usual step": 1.11,
     "idle.host": 0.59,
-    "idle.host: usual step": 0.77,
+    "idle.host: usual step": 0.78,
     "idle.input": 0.49,
     "idle.input: usual step": 0.84,
     "idle.launch": 1.49,
@@ -301,14 +301,14 @@ WIDENED = {
     "idle.launch: tables": 0.67,
     "idle.sync": 1.03,
     "idle.sync: usual step": 0.86,
-    "idle.wait": 0.75,
+    "idle.wait": 0.76,
     "layout": 0.52,
     "optimizer": 0.72,
     "other_work": 0.67,
     "recomputation": 0.68,
-    "serial_scatter": 0.68,
-    "slow_kernels": 1.2,
-    "steps_grow": 1.46,
+    "serial_scatter": 0.69,
+    "slow_kernels": 1.28,
+    "steps_grow": 1.58,
 }
 """By how much models of a cause are widened, each by how far it is off for programs whose gain was
 measured, drawn towards the mean of causes that know as much where these are few:
@@ -335,6 +335,7 @@ ONLY_IDLE = frozenset(
         "idle.launch: CUDA graphs",
         "idle.sync",
         "idle.wait",
+        "usual step",
     )
 )
 """Models of causes whose cures spare no kernels, as a rule: no widening goes beyond all idle time,
@@ -342,6 +343,9 @@ or what the model has gone with it. Of 18 programs two gained 1.2 times as much:
 copied, sums to be read were no longer made. Of other launches a third gained more, up to nine
 times; of the CPU's own code 3 of 17, up to 1.3 times."""
 
+
+NO_MORE = frozenset(("copies",))
+"""Causes whose models have all go that can."""
 
 MERGED_BATCHES = "micro-batches"
 """The model of launches that several passes make and one could: a step becomes no shorter than one
@@ -361,19 +365,19 @@ def calibrated(finding: Finding) -> Finding:
         if gain.low <= 1.0 + LEAST_ODDS:  # no log of nothing: 1 to 2.9 was said as 1.0 to 1.9
             most = max(most, gain.high)
         gains.append(Gain(gain.low if finding.is_timed else least, most, gain.cure))
+    for number, (gain, modelled) in enumerate(zip(gains, finding.gains, strict=True)):
+        limit = modelled.high
+        if finding.model != MERGED_BATCHES and finding.cause not in NO_MORE:
+            if not finding.alone or ONLY_IDLE.isdisjoint((model_of(finding, gain), finding.model)):
+                continue
+            limit = max(finding.alone, limit)  # its cure may spare copies, too
+        gains[number] = Gain(min(gain.low, limit), min(gain.high, limit), gain.cure)
     if gains:
         low, high = gains[0].low, gains[0].high
         lowest = f"{low:.1f}×" if low >= WORTH_SAYING else "nothing"
         if low < NEXT_TO_NOTHING and high > (SAYS_NOTHING if low < WORTH_SAYING else TELLS_LITTLE):
             unknown = f"between {lowest} and {high:.0f}×, by what was measured"
             return replace(finding, gains=(), gain_unknown=unknown, modelled=finding.gains)
-    for number, (gain, modelled) in enumerate(zip(gains, finding.gains, strict=True)):
-        limit = modelled.high
-        if finding.model != MERGED_BATCHES:
-            if not finding.alone or model_of(finding, gain) not in ONLY_IDLE:
-                continue
-            limit = max(finding.alone, limit)  # its cure may spare copies, too
-        gains[number] = Gain(min(gain.low, limit), min(gain.high, limit), gain.cure)
     return replace(finding, gains=tuple(gains), modelled=finding.gains)
 
 

@@ -190,7 +190,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
         counts = [counted for counted, _ in sums.values()]
         their_count = sum(sums[number][0] for number in numbers)
         launches = tree.share(tree.leaves.get(Leaf.LAUNCH, 0)) * their_count / max(1, sum(counts))
-        least, most = 0.75 * gain, 1.2 * gain
+        least, most = 0.75 * gain, min(1.2 * gain, share)
         if cause.kernels is CHANGES_LAYOUT:
             # All of them go, and batch norms over NHWC are faster.
             slow, fast = _of_batch_norms(analysis, tree)
