@@ -160,7 +160,9 @@ class KeptOperations:
         """Decides until when no further step is kept."""
         seen_ns = now_ns - self._began_ns
         if seen_ns >= EARLY_NS:
-            at_least_ns = min(max(LEAST_PAUSE_NS, seen_ns // 4), MOST_PAUSE_NS)
+            # Steps of a set-up are small: those of the loop after a minute of compiling still come.
+            share_ns = seen_ns // 4 if self._spent >= FIRST_BYTES // 4 else 0
+            at_least_ns = min(max(LEAST_PAUSE_NS, share_ns), MOST_PAUSE_NS)
         allowed_ns = (self._spent - FIRST_BYTES) * 1_000_000_000 // BYTES_A_SECOND
         self._due_ns = max(now_ns + at_least_ns, self._began_ns + allowed_ns)
 

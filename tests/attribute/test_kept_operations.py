@@ -144,3 +144,22 @@ def test_what_is_held_while_no_step_ends_is_bounded() -> None:
     process.collect([], BEGAN_NS + collection.AWAITED_NS + 1, ended=False)
     assert not process.is_open
     assert not process._held
+
+
+def test_a_step_of_the_loop_is_kept_soon_after_a_small_one_of_a_long_set_up() -> None:
+    """As of JAX: ten operations after 40 s, then 60 ms steps from 46 s on, for five seconds."""
+    process, kept = KeptOperations(), []
+    for second in range(52):
+        now_ns = BEGAN_NS + second * SECOND
+        count = 10 if second == 40 else 500 if second >= 46 else 0
+        if process.is_open and count:
+            records = np.zeros(count, TRACE)
+            records["start"] = now_ns + SECOND // 2 + np.arange(count) * 1000
+            records["end"] = records["start"] + 900
+            records["kind"] = TraceKind.KERNEL
+            process.append(records)
+        step = StepLanes(time_ns=now_ns + SECOND, process=1, device=0, duration_ns=3_000_000,
+                         start_ns=now_ns + SECOND // 2, busy=())  # fmt: skip
+        events = process.collect([step] * (count > 0), now_ns + SECOND, ended=second == 51)
+        kept += [event.records for event in events]
+    assert 500 in kept
