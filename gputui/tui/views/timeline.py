@@ -855,7 +855,10 @@ class TimelineView(DraggedView):
         for row in phase_rows(run) if run is not None and node is not None else ():
             if node is not None and row.path == node.path:
                 return Lead("phases", row.key)
-        self.nothing_chosen("a call outside every range: l leads to what it launched")
+        what = "a call outside every range: l leads to what it launched"
+        if lane.kind is LaneKind.DOING:
+            what = "what the thread was at, by samples: the line is in its name"
+        self.nothing_chosen(what)
         return None
 
     # --- mouse

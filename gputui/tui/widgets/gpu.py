@@ -73,7 +73,7 @@ def gpu_panel(
     own = next((one for one in energy if one.gpu == gpu.facts.index), None)
     if is_narrow:  # one column: the 100 % bar is just above
         return _panel(gpu, run, of, own, None, width, height, model.interval_s, pairs=True,
-                      own_scale=model.own_scale)  # fmt: skip
+                      own_scale=model.own_scale, steps=beside)  # fmt: skip
     busy, of_time = None, "of the time"
     for (_, device), tree in model.analysis(model.scoped or run).device_trees.items():
         if device == gpu.facts.index and tree.wall_ns:
@@ -82,7 +82,7 @@ def gpu_panel(
             of_time = "of each step" if shown.has_steps else "of the time"
             of_time = "of the time, pauses too" if shown.with_pauses else of_time
     return _panel(gpu, run, of, own, busy, width, height, model.interval_s, pairs=width >= 90,
-                  own_scale=model.own_scale, of_time=of_time)  # fmt: skip
+                  own_scale=model.own_scale, of_time=of_time, steps=beside)  # fmt: skip
 
 
 def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
@@ -102,10 +102,11 @@ def _energy_words(energy: RunEnergy | None, of: str) -> list[str]:
 def _panel(
     gpu: Gpu, run: Run, of: str, energy: RunEnergy | None, busy: float | None, width: int,
     height: int, interval_s: float, *, pairs: bool, own_scale: bool, of_time: str = "",
+    steps: TimeTree | None = None,
 ) -> Panel:  # fmt: skip
     """A GPU's figures, each with its last minute. After the run, and of a
-    scope that was read again, they are means of the time in which it used the GPU: what an idle
-    one reads says nothing of it."""
+    scope that was read again, they are means of the time of its steady `steps`, as the share of the
+    time beside them is, or where there are none of that in which it used the GPU."""
     sample = gpu.sample
     facts = [f"{sample.sm_clock_mhz} MHz"] if sample and sample.sm_clock_mhz else []
     state, role = throttling(gpu)
@@ -124,14 +125,15 @@ def _panel(
     found = [chart for chart in charts(gpu) if not chart.reason]
     half = (width - 2) // 2 if pairs else width
     cells = [
-        spark_row(chart, _mean_in(run, gpu, chart), half, interval_s, own_scale=own_scale)
+        spark_row(chart, _mean_in(run, gpu, chart, steps), half, interval_s, own_scale=own_scale)
         for chart in found
     ]
     if half < width:
         cells = [(*left, ("  ", "text"), *right) for left, right in pairwise([*cells, ()])][::2]
     rows += cells
     if not run.is_active:
-        facts = ["means while in use" if of == "whole run" else "means of these steps"]
+        of_steps = of != "whole run" or (steps is not None and steps.has_steps)
+        facts = ["means of these steps" if of_steps else "means while in use"]
         facts += slowed if busy is None else []
     title = f"GPU {gpu.facts.index}  {gpu.facts.name}"
     rows = rows[: height - 1]
@@ -146,13 +148,17 @@ def _panel(
     return Panel(title, rows, " · ".join(facts), view="devices")
 
 
-def _mean_in(run: Run, gpu: Gpu, chart: Chart) -> float | None:
+def _mean_in(run: Run, gpu: Gpu, chart: Chart, steps: TimeTree | None) -> float | None:
     """Of a run that has ended."""
     index = gpu.facts.index
     if run.is_active:
         return None
     series = run.readings.series(index, chart.series.field)
-    return None if series is None else series.mean(used_span(run.devices.get(index)))
+    if series is None:
+        return None
+    span = (steps.first_ns, steps.last_ns) if steps is not None and steps.has_steps else None
+    in_steps = series.mean(span) if span is not None else None
+    return in_steps if in_steps is not None else series.mean(used_span(run.devices.get(index)))
 
 
 def spark_row(

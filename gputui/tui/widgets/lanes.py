@@ -367,7 +367,10 @@ class LaneWindow:
     def hits(self) -> Hits:
         """What is called as is sought: operations, ranges and calls."""
         wanted = [number for number in range(len(self.lanes.names)) if self._is_sought(number)]
-        rows = [np.flatnonzero(np.isin(lane.names, wanted)) for lane in self.lanes.lanes]
+        rows = [
+            np.flatnonzero(np.isin(lane.names, wanted) & (lane.kind is not LaneKind.DOING))
+            for lane in self.lanes.lanes
+        ]
         of = zip(self.lanes.lanes, rows, strict=True)
         starts = np.concatenate(
             [np.zeros(0, np.int64), *(lane.spans.starts[own] for lane, own in of)]
