@@ -238,7 +238,7 @@ class ArchivesKept(Cure):
 
     name = "archives_kept"
     title = "arrays of .npz files are inflated once"
-    answers = ("idle.input", "idle.host")
+    answers = ("idle.input",)
     result = EXACT
     change = "functools.lru_cache around what reads a shard, or .npy files that are mapped"
     library = "numpy"

@@ -178,7 +178,7 @@ class Trials:
             (1.0, constant_too, self._run_each),
         ]
         if not any(each.candidate.forecast for each in switched) and any(
-            each.candidate.forecast for each in constant
+            each.candidate.forecast and not each.candidate.cure.longer_s for each in constant
         ):
             # What is promised something of needs runs of its own: those of faults that no finding
             # shows took 20 s of 50 before it.
