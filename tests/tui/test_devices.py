@@ -280,3 +280,16 @@ async def test_charts_of_the_console_of_linux_are_blocks(
     async with show(batches, (120, 40)) as shown:
         assert "█" in shown.text
         assert not any("\u2800" < c < "\u2900" for c in shown.text)
+
+
+async def test_sections_of_details_fold_and_nothing_closes(show: Show) -> None:
+    async with show(scripted.gpu_session(1, quiet=3), (120, 40)) as shown:
+        await shown.press("enter")
+        assert "architecture" in shown.text
+        await shown.press("tab", "enter")
+        assert "▶ Chip" in shown.text
+        assert "architecture" not in shown.text
+        await shown.press("enter")
+        assert "▼ Chip" in shown.text
+        await shown.press("escape")
+        assert shown.app.screen is shown.app.main

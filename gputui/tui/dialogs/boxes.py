@@ -371,7 +371,9 @@ class DetailsBox(Dialog[None]):
         self._page = page
 
     def compose(self) -> ComposeResult:
-        with ReadFrame("", "↑ ↓ PgUp PgDn scroll  Esc close", wide=True):
+        sections = [*self._sections(self._details.rows)]
+        folds = "Tab Enter fold  " * any(isinstance(one, Collapsible) for one in sections)
+        with ReadFrame("", f"{folds}↑ ↓ PgUp PgDn scroll  Esc close", wide=True):
             yield Line(self._details.title, classes="title")
             if self._page is not None:
                 # Textual's own view of Markdown makes a widget of each block: 6 s of CPU for the
@@ -379,7 +381,7 @@ class DetailsBox(Dialog[None]):
                 from rich.markdown import Markdown
 
                 yield Static(Markdown(self._page.read()))
-            yield from self._sections(self._details.rows)
+            yield from sections
 
     def add(self, rows: tuple[Row, ...]) -> None:
         """Show what was found out meanwhile."""
