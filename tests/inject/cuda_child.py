@@ -287,6 +287,9 @@ def main() -> None:
         while time.monotonic() < until:
             time.sleep(0.01)
         print("flushes", fake.fake_flushes() - before, "more")
+    elif part == "xla window":
+        while b"ActivityDisable(10)" not in fake.fake_calls():
+            time.sleep(0.01)
     elif part == "xla order":
         while b"ActivityFlushPeriod" not in fake.fake_calls():
             time.sleep(0.01)

@@ -24,6 +24,17 @@ def windows(cupti, driver, tmp_path_factory):  # noqa: F811
     return run
 
 
+def test_a_window_waits_for_what_xlas_cupti_hands_over(cupti, compile_program, tmp_path):  # noqa: F811
+    """A slow program fills no buffer in the time of one."""
+    on_ns = 50_000_000
+    plugin = compile_program("fake_driver.c", "xla_cuda_plugin.so", "-shared", "-fPIC")
+    asked = {"GPUTUI_TRACE_SAMPLING": f"budget {on_ns} {on_ns * 2}"}
+    outcome = run_cuda(cupti, tmp_path, "xla window", GPUTUI_TEST_DRIVER=str(plugin), **asked)
+    edges = outcome.trace.of(RecordKind.WINDOW)
+    on, off = (edges["start"][edges["sub"] == edge] for edge in (WindowEdge.ON, WindowEdge.OFF))
+    assert off[0] - on[0] >= 4 * on_ns
+
+
 def test_windows_switch_kernels_and_calls(windows):
     outcome = windows("windows")
     trace = outcome.trace

@@ -15,6 +15,7 @@
 static struct {
     uint64_t open_ns, first_ns; /* 0 while none is open */
     uint64_t period, cell;      /* a period ends before another one is begun with */
+    uint64_t came;              /* buffers, before it was opened */
     int over;                   /* no more: CUPTI refused us */
 } windows;
 
@@ -122,6 +123,7 @@ static void open_window(uint64_t now)
         windows.over = 1;
         return;
     }
+    windows.came = __atomic_load_n(&buffers.came, __ATOMIC_RELAXED);
     switch_at_step(1);
     windows.open_ns = now;
 }
@@ -134,13 +136,23 @@ static void close_window(void)
     windows.open_ns = 0;
 }
 
+/* Where CUPTI hands over what is full only, a window waits for that, at most so many times as long: of
+ * a JAX program that launched 620 kernels a second half a second brought 0 to 151 (H200). */
+enum { PATIENCE = 4 };
+static int is_to_close(uint64_t now)
+{
+    uint64_t open = now - windows.open_ns;
+    int waits = hands_over && windows.came == __atomic_load_n(&buffers.came, __ATOMIC_RELAXED);
+    return open >= trace_sampling.on * (waits ? PATIENCE : 1);
+}
+
 /* Called by the flushing thread, ten times a second. */
 static void tend_windows(uint64_t now)
 {
     if (windows.over)
         return;
     if (windows.open_ns != 0) {
-        if (now - windows.open_ns >= trace_sampling.on)
+        if (is_to_close(now))
             close_window();
     } else if ((windows.first_ns != 0 && now >= windows.first_ns) || is_window(now)) {
         windows.first_ns = 0;
