@@ -70,7 +70,7 @@ def test_values_held_back_come_to_what_they_come_to_at_once(
         for batch in batches:
             keys, values = np.array(batch).T
             sums.add(keys, values // 10**spread)
-        held = dict(sums.take(100))
+        held = dict(sums.drain(100))
     keys, values = np.concatenate([np.array(batch) for batch in batches]).T
     at_once = dict(zip(*distributions(keys, values // 10**spread, 100), strict=True))
     assert [*held] == [*at_once]
@@ -79,7 +79,7 @@ def test_values_held_back_come_to_what_they_come_to_at_once(
         assert found.squares == pytest.approx(expected.squares, rel=1e-9, abs=1e-2)
         without_squares = msgspec.structs.replace(found, squares=expected.squares)
         assert without_squares == expected
-    assert not list(sums.take(100)), "they were taken"
+    assert not list(sums.drain(100)), "they were drained"
 
 
 def test_of_too_many_different_values_those_of_the_largest_keys_are_in_buckets() -> None:

@@ -171,7 +171,7 @@ class RangeStream:
         self._stream = Stream(blocks, len(WHOLE) + 3)
 
     def read_ahead(self, until: int) -> int | None:
-        """As of a Stream."""
+        """Reads up to this start, or until enough rows wait: the horizon from there on."""
         return self._stream.read_ahead(until)
 
     def rows_until(self, until: int) -> RangeRows:
