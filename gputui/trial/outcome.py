@@ -28,6 +28,7 @@ from gputui.store import default_folder, make_folder, open_regular
 from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
+    NEAR,
     UNKNOWN,
     MeasuredGain,
     Sameness,
@@ -114,6 +115,10 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     it, or else what its finding says. Empty where one is."""
     if any(trial.verdict == "gain" for trial in trials):
         return ""
+    open_ones = _open(trials)
+    more = (
+        f" Not tried to the end: {open_ones}; a longer --budget may prove it." if open_ones else ""
+    )
     first = findings[0] if findings else None
     place = f" at {first.place}" if first is not None and first.place else ""
     bounds = [each for each in trials if each.verdict == "bound"]
@@ -128,10 +133,12 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
             saved = f" ({units.duration(bound.off_ns)} becomes {units.duration(bound.on_ns)})"
         is_named = "@" in bound.cure
         return (
-            f"No cure from outside gains. What costs most is proven: without it ({bound.cure}"
-            f"{'' if is_named else place}) a step is {_times(bound.gain or 0)}× as fast{saved}; "
-            f"{bound.change}."
+            f"{'' if more else 'No cure from outside gains. '}What costs most is proven: without "
+            f"it ({bound.cure}{'' if is_named else place}) a step is {_times(bound.gain or 0)}× as "
+            f"fast{saved}; {bound.change}.{more}"
         )
+    if more:
+        return more.strip()
     if first is None:
         return "Nothing that a cure is for was found in it."
     least = min((gain.low for gain in first.gains), default=0.0)
@@ -141,6 +148,27 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
         f"No cure from outside changes what it is slow for ({first.word}{place}{promised}): "
         f"{first.advice}."
     )
+
+
+def _open(trials: Sequence[Trial]) -> str:
+    """Cures that showed or promised something, and had no time to be proven."""
+    shown = [
+        (each.gain or 0.0, each)
+        for each in trials
+        if each.result != BOUND and each.verdict == "unclear" and (each.gain or 0.0) > NEAR
+    ]
+    promised = [
+        (each.forecast_low, each)
+        for each in trials
+        if each.result != BOUND and each.verdict == "not tried" and each.applies
+        and each.forecast_low is not None and ("time" in each.why or "budget" in each.why)
+    ]  # fmt: skip
+    named = [
+        f"{each.cure} ({_times(gain)}× so far)" if each.gain is not None
+        else f"{each.cure} ({_times(gain)}× at least by forecast)"
+        for gain, each in sorted((*shown, *promised), key=lambda pair: -pair[0])[:3]
+    ]  # fmt: skip
+    return ", ".join(named)
 
 
 def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
@@ -374,14 +402,9 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             )
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
-        is_unclear = any(
-            trial.verdict == "unclear" and (trial.gain or 0.0) > 1.05 for trial in outcome.trials
-        )
         is_bound = any(trial.verdict == "bound" for trial in outcome.trials)
         lines = ["", "No gain is proven." if is_measured else "No cure was measured."]
-        if is_measured and is_unclear and not is_bound:
-            lines[-1] += " A longer --budget may prove what is unclear."
-        elif outcome.reason:
+        if outcome.reason:
             lines[-1] = outcome.reason if is_bound else f"{lines[-1]} {outcome.reason}"
         elif is_measured and outcome.recording is not None and not any(
             trial.cause for trial in outcome.trials

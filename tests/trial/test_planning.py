@@ -146,7 +146,7 @@ def test_the_answer_is_short(count: int, width: int | None) -> None:
 
 
 def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
-    bounds = trial(5, "bound"), trial(2, "bound"), trial(9, "unclear")
+    bounds = trial(5, "bound"), trial(2, "bound"), trial(0, "unclear")
     read = finding("idle.sync", Gain(1.5, 2.0), place="train.py:9 report", advice="read it once")
 
     def ending(*trials: Trial, findings: tuple[Finding, ...] = (read,)) -> str:
@@ -163,7 +163,14 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
         "report, 1.5 to 2× by forecast): read it once."
     )
     assert ending(nothing, findings=()).endswith("Nothing that a cure is for was found in it.")
-    assert ending(trial(9, "unclear")).endswith("A longer --budget may prove what is unclear.")
+    waiting = trial(3, "not tried", forecast_low=1.4, why="there was no time left")
+    waiting = msgspec.structs.replace(waiting, gain=None)
+    assert ending(trial(9, "unclear"), waiting) == (
+        "No gain is proven. Not tried to the end: cure9 (10.0× so far), cure3 (1.40× at least by "
+        "forecast); a longer --budget may prove it."
+    )
+    assert ending(bounds[0], waiting).startswith("What costs most is proven: without it")
+    assert ending(bounds[0], waiting).endswith("a longer --budget may prove it.")
     assert reason_of((*bounds, trial(1)), (read,)) == ""
 
 
