@@ -290,7 +290,8 @@ GROUPS = {
         "attention for each new length, and is 1.6 times as fast without. Their recordings are not "
         "kept here. With rules made since, `triage_fewshot` is told that all texts begin alike "
         "(1.2 to 3.3×, an H200), and `matched_filter` that its transforms have a length with a "
-        "large prime factor (1.3 to 3.2×).",
+        "large prime factor (1.3 to 3.2×); recorded again, `longdoc_gpt` of its mask and line "
+        "(1.4 to 2.1×), and `score_pairs` of cuDNN's plans.",
     ),
     "held out 5": (
         "Held-out programs, fifth set",
