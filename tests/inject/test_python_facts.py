@@ -620,3 +620,28 @@ sys.modules["jax"] = types.ModuleType("jax")
 """
     facts, _ = written(tmp_path, program, python=python)
     assert "setting.xla.platform" in {call for call, *_ in added(facts)}
+
+
+def test_an_array_of_jax_never_changes_and_one_of_numpy_may(python: str, tmp_path: Path) -> None:
+    program = f"""
+import sys, time, types
+numpy_, jax = types.ModuleType("jax.numpy"), types.ModuleType("jax")
+linalg = types.ModuleType("jax.numpy.linalg")
+linalg.inv = lambda matrix: matrix
+jax.numpy, numpy_.linalg = numpy_, linalg
+sys.modules.update({{"jax": jax, "jax.numpy": numpy_, "jax.numpy.linalg": linalg}})
+import torch
+class Array: nbytes = 1 << 20
+class Other: nbytes = 1 << 20
+Array.__module__ = "jaxlib._jax"
+kept, other = Array(), Other()
+def some():
+    for turn in range(9):
+        linalg.inv(kept)
+        linalg.inv(other)
+some()
+{WAIT_FOR_READINGS}
+"""
+    facts, _ = written(tmp_path, program, python=python)
+    again = {key[:2]: sums for key, sums in added(facts).items() if key[0].startswith("again.")}
+    assert again == {("again.jax.numpy.linalg.inv", "15"): (8, 8 << 20)}

@@ -837,8 +837,10 @@ def _as_given(name: str, tensor: Any) -> tuple[tuple[Any, ...], Any]:
     if kind.__name__ not in ("Tensor", "Parameter") and hasattr(kind, "__torch_function__"):
         return (), tensor
     size = int(tensor.nbytes)
-    if not hasattr(tensor, "is_cuda"):  # an array of JAX, which never changes
-        return ((size,) if size >= AGAIN_BYTES else ()), tensor
+    if not hasattr(tensor, "is_cuda"):
+        # An array of JAX never changes, one of NumPy may.
+        never_changes = type(tensor).__module__.startswith("jax")
+        return ((size,) if never_changes and size >= AGAIN_BYTES else ()), tensor
     costs_nothing = str(tensor.dtype) == f"torch.{_OWN_TYPE.get(name, '')}" or (
         name == "contiguous" and tensor.is_contiguous()
     )
