@@ -22,7 +22,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 from torch import save as save_by_name
 
-from gputui.cures import CannotApply, cures, data, launches
+from gputui.cures import CannotApply, compiling, copies, cures, recomputed, waits
 
 torch.manual_seed(0)
 CHECKS = {}
@@ -205,7 +205,7 @@ class EMA:
 
 
 average = EMA()
-assert [id(each) for each in data._averaged(torch)] == [id(each) for each in average.shadow]
+assert [id(each) for each in copies._averaged(torch)] == [id(each) for each in average.shadow]
 
 
 @check
@@ -1051,7 +1051,7 @@ def trains(x):
 @check
 def compile_function():
     try:
-        launches.CompileFunction("each_cure.py:trains").apply(torch)
+        compiling.CompileFunction("each_cure.py:trains").apply(torch)
     except CannotApply:
         return chained.__code__.co_name  # to call it takes a compiler
     return "trains is compiled"
@@ -1245,8 +1245,8 @@ def accumulation_merged():
 
 
 def stand_on_gpu():
-    data.PinnedResults.is_far = lambda *_: True
-    data.PinnedResults.empty = lambda _, torch, source: torch.empty_like(source)
+    copies.PinnedResults.is_far = lambda *_: True
+    copies.PinnedResults.empty = lambda _, torch, source: torch.empty_like(source)
     torch.cuda.is_available = lambda: True
 
 
@@ -1271,11 +1271,11 @@ BEFORE = {
     "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "fused_optimizer": make_optimizers,
     "pinned_results": stand_on_gpu,
-    "items_together": lambda: setattr(launches.ItemsTogether, "is_far", lambda *_: True),
-    "items_deferred": lambda: setattr(launches.ItemsDeferred, "is_far", lambda *_: True),
-    "computed_kept": lambda: setattr(data.ComputedKept, "is_far", lambda *_: True),
-    "graphs_kept": lambda: setattr(data.ComputedKept, "is_far", lambda *_: True),
-    "cache_grows": lambda: setattr(data.CacheGrows, "is_worth", lambda *_: True),
+    "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
+    "items_deferred": lambda: setattr(waits.ItemsDeferred, "is_far", lambda *_: True),
+    "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
     "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
     "gradients_off": do_not_train,
     "unowned_gradients_off": lambda: (make_optimizers(), unowned_gradients_off()),

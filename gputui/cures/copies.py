@@ -1,0 +1,462 @@
+"""Copies between host and GPU: pinned memory, arrays and modules that stay on the GPU."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import re
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import (
+    ANY,
+    EXACT,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    Redirected,
+    combined,
+    instances,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+
+LEAST_BYTES = 1 << 16
+"""Smaller copies go through the driver's own pinned buffer: nothing to gain (CUDA API reference,
+"API synchronization behavior")."""
+
+MOST_REGISTERED_BYTES = 16 << 30
+"""Of the program's memory that is locked where it lies, and no more than a quarter of what is
+free."""
+
+
+class PinnedCopies(Cure):
+    """Copies to the GPU come from pinned memory, and the CPU waits for none but the copy.
+
+    Memory that copies were made from before is locked where it lies, and copied on a stream of its
+    own, which the CPU waits for, because the program may write there next: meanwhile the GPU
+    computes. What is new each time goes through torch's pinned memory first, without waiting.
+    """
+
+    name = "pinned_copies"
+    title = "copies to the GPU come from pinned memory, without waiting for what it computes"
+    answers = ("busy.copy_pageable",)
+    result = EXACT
+    change = (
+        "DataLoader(..., pin_memory=True), or x.pin_memory() once; x.to(device, non_blocking=True)"
+    )
+    in_one_run = False
+    advice = "pin_memory"
+
+    def apply(self, torch: Any) -> Undo:
+        tensor = torch.Tensor
+        to, cuda, copy = tensor.to, tensor.cuda, tensor.copy_
+        self._torch = torch
+        self._seen: set[tuple[int, int]] = set()
+        self._registered: dict[int, Any] = {}
+        self._room = min(MOST_REGISTERED_BYTES, free_bytes() // 4)
+        self._stream: Any = None
+
+        def goes_to_gpu(place: Any) -> bool:
+            if isinstance(place, torch.Tensor):
+                return bool(place.is_cuda)
+            if isinstance(place, int) and not isinstance(place, bool):
+                return True
+            return str(place).startswith("cuda")
+
+        @functools.wraps(to)
+        def to_pinned(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            place = kwargs.get("device", args[0] if args else None)
+            waits = not any(isinstance(word, bool) for word in args)
+            if place is not None and waits and goes_to_gpu(place):
+                return self._copied(to, self_, args, kwargs)
+            return to(self_, *args, **kwargs)
+
+        @functools.wraps(cuda)
+        def cuda_pinned(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            if len(args) < 2:
+                return self._copied(cuda, self_, args, kwargs)
+            return cuda(self_, *args, **kwargs)
+
+        @functools.wraps(copy)
+        def copy_pinned(self_: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+            # Where it goes may be in use: in its order, and without waiting only from a copy.
+            comes_from_cpu = self_.is_cuda and isinstance(source, torch.Tensor) and not args
+            if comes_from_cpu and self._is_large(source) and not source.is_pinned():
+                source, kwargs = source.pin_memory(), {**kwargs, "non_blocking": True}
+            return copy(self_, source, *args, **kwargs)
+
+        restore = replaced(
+            (tensor, "to", to_pinned), (tensor, "cuda", cuda_pinned), (tensor, "copy_", copy_pinned)
+        )
+        return combined(self._unlock, restore)
+
+    def _is_large(self, source: Any) -> bool:
+        return (
+            source.device.type == "cpu"
+            and source.layout is self._torch.strided
+            and source.numel() * source.element_size() >= LEAST_BYTES
+            and not source.requires_grad
+        )
+
+    def _copied(self, move: Any, source: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        if not self._is_large(source) or kwargs.get("non_blocking"):
+            return move(source, *args, **kwargs)
+        kwargs = {**kwargs, "non_blocking": True}
+        if not source.is_pinned() and not self._lock(source):
+            return move(source.pin_memory(), *args, **kwargs)
+        cuda = self._torch.cuda
+        self._stream = self._stream or cuda.Stream()
+        with cuda.stream(self._stream):
+            made = move(source, *args, **kwargs)
+        self._stream.synchronize()
+        made.record_stream(cuda.current_stream())
+        return made
+
+    def _lock(self, source: Any) -> bool:
+        """Locks the memory of a tensor that is seen a second time; whether it is locked."""
+        storage = source.untyped_storage()
+        place, size = storage.data_ptr(), storage.nbytes()
+        if (place, size) not in self._seen:
+            self._seen.add((place, size))
+            return False
+        if size > self._room:
+            return False
+        runtime = self._torch.cuda.cudart()
+        if int(runtime.cudaHostRegister(place, size, 0)) != 0:
+            return False
+        self._room -= size
+        self._registered[place] = source  # kept: locked memory must not be freed
+        return True
+
+    def _unlock(self) -> None:
+        if self._registered:
+            self._torch.cuda.synchronize()
+        for place in self._registered:
+            self._torch.cuda.cudart().cudaHostUnregister(place)
+        self._registered.clear()
+
+
+class PinnedResults(Cure):
+    """What is copied from the GPU (.cpu(), .to("cpu")) goes to pinned memory that torch keeps for
+    the next time: neither through the driver's buffer nor into pages that are new each time."""
+
+    name = "pinned_results"
+    title = "copies from the GPU go to pinned memory"
+    answers = ("busy.copy_pageable",)
+    result = EXACT
+    change = "out = torch.empty_like(x, device='cpu', pin_memory=True)  # once; out.copy_(x)"
+    advice = "copy back"
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.cuda.is_available():
+            raise CannotApply("the program does not use a GPU")
+        cpu, to = torch.Tensor.cpu, torch.Tensor.to
+        used: dict[int, int] = {}
+        room = min(MOST_REGISTERED_BYTES, free_bytes() // 4)
+
+        def pinned(source: Any) -> Any:
+            """The copy; None where it is made as it was."""
+            if type(source) is not torch.Tensor or not self.is_far(source):
+                return None
+            size = source.numel() * source.element_size()
+            is_plain = source.layout is torch.strided and not source.is_conj()
+            has_graph = source.requires_grad and torch.is_grad_enabled()
+            # Memory that the program holds is another each time.
+            if size < LEAST_BYTES or not is_plain or has_graph or sum(used.values()) > room:
+                return None
+            made = self.empty(torch, source)
+            used[made.data_ptr()] = size
+            return made.copy_(source)
+
+        @functools.wraps(cpu)
+        def cpu_pinned(source: Any, *args: Any, **kwargs: Any) -> Any:
+            made = pinned(source) if not args and not kwargs else None
+            return cpu(source, *args, **kwargs) if made is None else made
+
+        @functools.wraps(to)
+        def to_pinned(source: Any, *args: Any, **kwargs: Any) -> Any:
+            place = args[0] if args else kwargs.get("device")
+            is_cpu = len(args) + len(kwargs) == 1 and str(place) == "cpu"
+            made = pinned(source) if is_cpu else None
+            return to(source, *args, **kwargs) if made is None else made
+
+        return replaced((torch.Tensor, "cpu", cpu_pinned), (torch.Tensor, "to", to_pinned))
+
+    def is_far(self, source: Any) -> bool:
+        """Whether it is on a GPU."""
+        return bool(source.is_cuda)
+
+    def empty(self, torch: Any, source: Any) -> Any:
+        """Where it is copied to."""
+        return torch.empty_like(source, device="cpu", pin_memory=True)
+
+
+def free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+LEAST_KEPT_BYTES = 1 << 20
+"""NumPy's arrays from which a copy to the GPU is worth sparing."""
+
+
+class JaxArraysKept(Cure):
+    """NumPy's arrays that a function of jax.jit is given again and again are copied to the GPU
+    once. Meanwhile they cannot be written to: a program that tries fails, and says so."""
+
+    name = "jax_arrays_kept"
+    title = "NumPy arrays that a jitted function is given again stay on the GPU"
+    answers = (ANY, "given_to_each_call", "busy.copy_pageable", "busy.copy_pinned", "idle.wait")
+    result = EXACT
+    is_certain = True
+    change = "table = jax.device_put(table) once, before the loop"
+    library = "jax"
+    advice = "device_put"
+
+    _is_on = False
+
+    def prepare(self, jax: Any) -> None:
+        real = jax.jit
+        self._seen: dict[int, Any] = {}
+        self._kept: dict[int, tuple[Any, bool]] = {}
+        self._again = 0
+
+        @functools.wraps(real)
+        def jit(function: Any = None, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(jit, **options)
+            made = real(function, **options)
+            # What a call takes over is gone after it.
+            takes_over = any(name.startswith("donate") for name in options)
+            return made if takes_over else self._given_kept(jax, made)
+
+        replaced((jax, "jit", jit))
+
+    def _given_kept(self, jax: Any, made: Any) -> Any:
+        @functools.wraps(made)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if any(map(_may_stay, (*args, *kwargs.values()))):
+                args = tuple(self._on_gpu(jax, value) for value in args)
+                kwargs = {key: self._on_gpu(jax, kwargs[key]) for key in kwargs}
+            return made(*args, **kwargs)
+
+        for name in ("lower", "trace", "eval_shape", "clear_cache"):
+            if hasattr(made, name):
+                setattr(called, name, getattr(made, name))
+        return called
+
+    def _on_gpu(self, jax: Any, value: Any) -> Any:
+        place = id(value)
+        if not _may_stay(value):
+            return value
+        if self._seen.get(place) is not value:
+            if len(self._seen) < MOST_ARRAYS:
+                self._seen[place] = value
+            return value
+        self._again += 1
+        if self._is_on and place not in self._kept:
+            self._kept[place] = jax.device_put(value), _frozen(value)
+        return self._kept[place][0] if self._is_on else value
+
+    def apply(self, _jax: Any) -> Undo:
+        if self._again < LEAST_AGAIN:
+            raise CannotApply("no jitted function is given the same NumPy array again")
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+            for place, (_, was_writeable) in self._kept.items():
+                self._seen[place].flags.writeable = was_writeable
+            self._kept.clear()
+
+        return undo
+
+
+def _may_stay(value: Any) -> bool:
+    """Whether it is a large array of NumPy, and no view, which may be written to by another
+    name."""
+    kind = sys.modules["numpy"].ndarray
+    return type(value) is kind and value.base is None and value.nbytes >= LEAST_KEPT_BYTES
+
+
+def _frozen(array: Any) -> bool:
+    """Has it raise where it is written to; whether it did not before."""
+    was_writeable = bool(array.flags.writeable)
+    array.flags.writeable = False
+    return was_writeable
+
+
+MOST_ARRAYS = 64
+LEAST_AGAIN = 3
+"""Times that arrays were given again before anything is switched."""
+
+
+class ModulesOnGpu(Cure):
+    """Modules without trained parameters that the loop calls on the CPU, such as a spectrogram's or
+    another transform's, on the GPU: their input goes there before them instead of their result
+    behind them."""
+
+    name = "modules_on_gpu"
+    title = "transforms that are modules run on the GPU"
+    answers = ("idle.host", "idle.input")
+    result = ROUNDING
+    change = "transform.to(device), and transform(x.to(device, non_blocking=True))"
+    advice = "compute it on the GPU"
+
+    _device: Any = None
+    """Where they go while it is on."""
+
+    def prepare(self, torch: Any) -> None:
+        # Before steps are marked at the calls of classes of modules, which keep what they called.
+        call, own = torch.nn.Module.__call__, (os.getpid(), threading.get_ident())
+        inside = [False]
+        self._moved: list[Any] = []
+
+        def is_on_cpu(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.device.type == "cpu"
+
+        def may_move(module: Any) -> bool:
+            values = [*module.parameters(), *module.buffers()]
+            return all(is_on_cpu(each) and not each.requires_grad for each in values)
+
+        @functools.wraps(call)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            device = self._device
+            # Those of a loader's workers stay where they are.
+            if device is None or inside[0] or own != (os.getpid(), threading.get_ident()):
+                return call(module, *args, **kwargs)
+            inside[0] = True
+            try:
+                is_worth = any(is_on_cpu(each) and each.numel() >= LEAST_BYTES for each in args)
+                if is_worth and (module in self._moved or may_move(module)):
+                    if module not in self._moved:
+                        self._moved.append(module.to(device))
+                    args = tuple(
+                        each.to(device, non_blocking=True) if is_on_cpu(each) else each
+                        for each in args
+                    )
+                return call(module, *args, **kwargs)
+            finally:
+                inside[0] = False
+
+        replaced((torch.nn.Module, "__call__", called))
+
+    def apply(self, torch: Any) -> Undo:
+        if not torch.cuda.is_initialized():
+            raise CannotApply("the program does not use a GPU")
+        self._device = torch.device("cuda", torch.cuda.current_device())
+
+        def back() -> None:
+            self._device = None
+            while self._moved:
+                self._moved.pop().to("cpu")
+
+        return back
+
+
+class ActivationsStay(Redirected):
+    """What a backward pass needs stays on the GPU, where the program puts it on the CPU meanwhile
+    (torch.autograd.graph.save_on_cpu)."""
+
+    name = "activations_stay"
+    title = "what backward passes need is not put on the CPU meanwhile"
+    answers = (ANY, "busy.copy_pinned", "busy.copy_pageable")
+    result = EXACT
+    is_certain = True
+    change = "no torch.autograd.graph.save_on_cpu, or for fewer layers: it needs more memory"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._hooks = torch.autograd.graph.saved_tensors_hooks
+        return ((torch.autograd.graph.save_on_cpu, "__init__"),)
+
+    def instead(self, _function: Any, args: Any, _kwargs: Any) -> Callable[[], Any] | None:
+        return functools.partial(self._hooks.__init__, args[0], _itself, _itself)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+# As timm, torch and most programs call them: ModelEmaV3, AveragedModel.
+_AVERAGE = re.compile(r"ema|averag", re.I)
+
+
+class AveragesOnGpu(Cure):
+    """A moving average of the weights, held on the CPU, on the GPU beside them."""
+
+    name = "averages_on_gpu"
+    title = "averages of the weights (EMA) lie on the GPU"
+    answers = (ANY, "idle.sync", "idle.host", "idle.launch", "busy.copy_pageable")
+    result = ROUNDING
+    is_certain = True
+    forecast = None
+    change = "ModelEmaV3(model, device=None): the average on the GPU"
+
+    _averages: list[Any] | None = None
+    _weights: list[Any] | None = None
+    """Of those that are no module."""
+
+    def apply(self, torch: Any) -> Undo:
+        if self._averages is None:
+            modules = instances(torch.nn.Module) or []
+            self._averages = [
+                each
+                for each in modules
+                if _AVERAGE.search(type(each).__name__)
+                and isinstance(getattr(each, "module", None), torch.nn.Module)
+                and {value.device.type for value in each.module.parameters()} == {"cpu"}
+            ]
+        if self._weights is None:
+            self._weights = _averaged(torch)
+        is_far = self._averages or self._weights
+        if not is_far or not torch.cuda.is_initialized():
+            raise CannotApply("no average of weights lies on the CPU")
+        device, undos = torch.device("cuda", torch.cuda.current_device()), []
+        for weight in self._weights:
+            weight.data = weight.data.to(device)
+            undos.append(functools.partial(_to_cpu, weight))
+        for each in self._averages:
+            each.module.to(device)
+            undos.append(functools.partial(each.module.to, "cpu"))
+            # timm's: where it copies weights to, and all of them at once where that is nowhere.
+            for name, value in (("device", None), ("foreach", True)):
+                if name in vars(each):
+                    undos.append(functools.partial(setattr, each, name, vars(each)[name]))
+                    setattr(each, name, value)
+        return combined(*undos)
+
+
+def _to_cpu(weight: Any) -> None:
+    weight.data = weight.data.cpu()
+
+
+LEAST_AVERAGED = 8
+
+
+def _averaged(torch: Any) -> list[Any]:
+    """Tensors on the CPU that objects which are called averages hold in a list or by name."""
+    names: dict[Any, bool] = {}
+    weights: dict[int, Any] = {}
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in names:
+            names[kind] = bool(_AVERAGE.search(kind.__name__)) and not issubclass(
+                kind, torch.nn.Module
+            )
+        for held in getattr(each, "__dict__", {}).values() if names[kind] else ():
+            values = list(held.values()) if type(held) is dict else held
+            if type(values) is list and len(values) >= LEAST_AVERAGED and all(
+                type(value) is torch.Tensor and value.device.type == "cpu"
+                and value.is_floating_point() and not value.requires_grad
+                for value in values
+            ):  # fmt: skip
+                weights.update((id(value), value) for value in values)
+    return list(weights.values())

@@ -1,0 +1,324 @@
+"""The format that kernels compute in: TF32, bf16, float32 in place of float64."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from . import (
+    ANY,
+    DIFFERENT,
+    EXACT,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    combined,
+    instances,
+    replaced,
+)
+
+if TYPE_CHECKING:
+    from . import Undo
+
+FIRST_WITH_TF32 = (8, 0)
+"""Compute capability from which tensor cores take TF32: Ampere (CUDA C++ Programming Guide)."""
+
+
+class Tf32(Cure):
+    """TF32 for FP32 matrix products in PyTorch."""
+
+    name = "tf32"
+    title = "FP32 matrix products run as TF32 on tensor cores"
+    answers = ("busy.matmul_simt",)
+    result = ROUNDING
+    change = 'torch.set_float32_matmul_precision("high")'
+    forecast = "TF32"
+    advice = "set_float32_matmul_precision"
+
+    def apply(self, torch: Any) -> Undo:
+        # Asking for the capability initializes CUDA, after which a program may not fork its
+        # workers.
+        if torch.cuda.is_initialized() and torch.cuda.get_device_capability() < FIRST_WITH_TF32:
+            raise CannotApply("this GPU has no TF32")
+        precision, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn
+        of_cudnn = cudnn.allow_tf32
+        if precision != "highest" and of_cudnn:
+            raise CannotApply(f"the precision of matrix products is {precision} already")
+        torch.set_float32_matmul_precision("high" if precision == "highest" else precision)
+        cudnn.allow_tf32 = True
+
+        def undo() -> None:
+            cudnn.allow_tf32 = of_cudnn
+            torch.set_float32_matmul_precision(precision)
+
+        return undo
+
+
+class Bf16Autocast(Cure):
+    """bf16 autocast of all that runs, as `with torch.autocast("cuda", torch.bfloat16)` around
+    it."""
+
+    name = "bf16_autocast"
+    title = "forward passes run in bf16 autocast"
+    answers = ("busy.matmul_simt", "attention_fp32", "busy.attention_unfused")
+    result = DIFFERENT
+    change = 'with torch.autocast("cuda", torch.bfloat16): around the forward pass and the loss'
+    forecast = "bf16"
+    advice = "autocast"
+
+    def apply(self, torch: Any) -> Undo:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, torch.bfloat16)
+        # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.
+        optimizers = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
+
+        def stepped(*_arguments: Any) -> None:
+            torch.clear_autocast_cache()
+
+        hook = optimizers.register_optimizer_step_post_hook(stepped)
+
+        def undo() -> None:
+            hook.remove()
+            torch.set_autocast_enabled(device, was_on)
+            torch.set_autocast_dtype(device, dtype)
+            torch.clear_autocast_cache()
+
+        return undo
+
+
+class FrozenAutocast(Cure):
+    """Autocast around modules that are not trained, such as a teacher or an encoder, in a program
+    that trains another one under it."""
+
+    name = "frozen_autocast"
+    title = "modules that are not trained run in the autocast that those beside them have"
+    answers = (ANY, "outside_autocast", "attention_fp32", "busy.matmul_simt")
+    result = ROUNDING
+    is_certain = True
+    change = "with torch.autocast(...) around what is not trained, too"
+    advice = "autocast"
+
+    _given: tuple[str, Any] | None = None
+    """The device and the type of the program's own autocast."""
+    _frozen: list[Any] | None = None
+
+    def prepare(self, torch: Any) -> None:
+        enter = torch.autocast.__enter__
+
+        @functools.wraps(enter)
+        def entered(context: Any) -> Any:
+            if context._enabled:
+                self._given = context.device, context.fast_dtype
+            return enter(context)
+
+        replaced((torch.autocast, "__enter__", entered))
+
+    def apply(self, torch: Any) -> Undo:
+        if self._given is None:
+            raise CannotApply("the program uses no autocast")
+        if self._frozen is None:
+            self._frozen = _untrained(torch)
+        if not self._frozen:
+            raise CannotApply("there is no module in FP32 that is not trained")
+        return _in_autocast(torch, self._frozen, *self._given)
+
+
+def _in_autocast(torch: Any, modules: list[Any], device: str, dtype: Any) -> Undo:
+    """Has modules run in autocast where they do not; what they give is in FP32."""
+    contexts: list[Any] = []
+
+    def enters(*_given: Any) -> None:
+        is_in = torch.is_autocast_enabled(device)
+        contexts.append(None if is_in else torch.autocast(device, dtype))
+        if not is_in:
+            contexts[-1].__enter__()
+
+    def leaves(_module: Any, _args: Any, made: Any) -> Any:
+        context = contexts.pop()
+        if context is None:
+            return made
+        context.__exit__(None, None, None)
+        return _in_float32(torch, made)
+
+    hooks = []
+    for module in modules:
+        hooks.append(module.register_forward_pre_hook(enters))
+        hooks.append(module.register_forward_hook(leaves, always_call=True))
+    return combined(*(hook.remove for hook in hooks))
+
+
+class AccelerateAutocast(Cure):
+    """accelerate's autocast also around the parts of a model that the program calls by themselves,
+    or by another method than `forward`: `prepare` wraps that alone, and what goes past it computes
+    in FP32 in spite of mixed_precision."""
+
+    name = "accelerate_autocast"
+    title = "parts of a model that accelerate prepared run in its autocast, however they are called"
+    answers = (ANY, "outside_autocast", "attention_fp32", "busy.matmul_simt")
+    result = ROUNDING
+    change = "with accelerator.autocast(): around the forward pass and the loss"
+    library = "accelerate"
+    advice = "autocast"
+
+    _parts: list[Any] | None = None
+
+    def apply(self, accelerate: Any) -> Undo:
+        torch = sys.modules["torch"]
+        if self._parts is None:
+            prepared = [
+                model
+                for each in instances(accelerate.Accelerator) or []
+                if str(each.mixed_precision) == "bf16"
+                for model in each._models
+            ]
+            own = [getattr(model, "_orig_mod", model) for model in prepared]
+            self._parts = [part for model in own for part in model.children()]
+        if not self._parts:
+            raise CannotApply("accelerate prepares no model in bf16")
+        device = next(each.device.type for part in self._parts for each in part.parameters())
+        return _in_autocast(torch, self._parts, device, torch.bfloat16)
+
+
+def _untrained(torch: Any) -> list[Any]:
+    """Modules that no other holds, whose parameters are all in FP32, and none has gradients."""
+    modules = instances(torch.nn.Module) or []
+    held = {id(child) for module in modules for child in module._modules.values()}
+
+    def is_untrained(module: Any) -> bool:
+        own = list(module.parameters())
+        return sum(each.numel() for each in own) >= LEAST_UNTRAINED and all(
+            each.dtype is torch.float32 and not each.requires_grad for each in own
+        )
+
+    return [module for module in modules if id(module) not in held and is_untrained(module)]
+
+
+LEAST_UNTRAINED = 1 << 20
+"""Parameters of a module from which it is no small head or loss."""
+
+
+def _in_float32(torch: Any, made: Any) -> Any:
+    """What a module gave, in the type that it has without autocast."""
+    if isinstance(made, torch.Tensor):
+        return made.float() if made.is_floating_point() else made
+    if type(made) in (tuple, list):
+        return type(made)(_in_float32(torch, each) for each in made)
+    if isinstance(made, dict):
+        for key in list(made):
+            made[key] = _in_float32(torch, made[key])
+    return made
+
+
+class _JaxOptions(Cure):
+    """Options of jax.config that are what they are unless a program says otherwise."""
+
+    library = "jax"
+    in_one_run = False
+    is_certain = True
+    options: ClassVar[dict[str, Any]] = {}
+    """What they are, by name."""
+
+    def _supported(self, jax: Any) -> dict[str, Any]:
+        """Those that this version of JAX has."""
+        return {name: self.options[name] for name in self.options if hasattr(jax.config, name)}
+
+    def apply(self, jax: Any) -> Undo:
+        options = self._supported(jax)
+        for name, value in options.items():
+            jax.config.update(name, value)
+        kind = type(jax.config)
+        update = kind.update
+
+        @functools.wraps(update)
+        def without(self: Any, name: str, value: Any) -> Any:
+            return None if name in options else update(self, name, value)
+
+        return replaced((kind, "update", without))
+
+    def useless(self, jax: Any) -> str | None:
+        if any(getattr(jax.config, name) != value for name, value in self._supported(jax).items()):
+            return None
+        return f"{', '.join(self.options)}: as they are by default"
+
+
+class JaxX64Off(_JaxOptions):
+    """FP32 in JAX although the program asks for FP64, which NumPy's arrays are then."""
+
+    name = "jax_x64_off"
+    title = "JAX computes in FP32, as it does unless jax_enable_x64 is on"
+    answers = ("busy.matmul_simt", "fp64", "slow_kernels")
+    result = ROUNDING
+    change = 'no jax.config.update("jax_enable_x64", True), no JAX_ENABLE_X64'
+    forecast = "FP32"
+    options: ClassVar[dict[str, Any]] = {"jax_enable_x64": False}
+
+
+class JaxProducts(_JaxOptions):
+    """Products in JAX as precise as it has them by default: TF32 of FP32."""
+
+    name = "jax_products"
+    title = "JAX computes products of FP32 in TF32, as it does by default"
+    answers = ("busy.matmul_simt", "slow_kernels")
+    result = ROUNDING
+    change = 'no jax.config.update("jax_default_matmul_precision", ...)'
+    options: ClassVar[dict[str, Any]] = {"jax_default_matmul_precision": None}
+    advice = "TF32"
+
+
+class JaxChecksOff(_JaxOptions):
+    """JAX without what finds mistakes: checks of each result, no jit, leaks of tracers."""
+
+    name = "jax_checks_off"
+    title = "JAX compiles, and checks no results"
+    answers = (ANY, "idle.sync", "idle.launch", "idle.host")
+    result = EXACT
+    change = "no jax_debug_nans, jax_disable_jit or jax_check_tracer_leaks"
+    forecast = None
+    options: ClassVar[dict[str, Any]] = {
+        "jax_debug_nans": False, "jax_debug_infs": False, "jax_disable_jit": False,
+        "jax_check_tracer_leaks": False, "jax_enable_checks": False,
+    }  # fmt: skip
+
+
+class Float32(Cure):
+    """FP32 where numbers became FP64: an array of NumPy, a default, a model made double."""
+
+    name = "float32"
+    title = "tensors made of FP64 arrays, and models made double, are FP32"
+    answers = (ANY, "fp64")
+    result = ROUNDING
+    change = "array.astype(numpy.float32), or torch.as_tensor(array, dtype=torch.float32)"
+    in_one_run = False
+    forecast = None
+
+    def apply(self, torch: Any) -> Undo:
+        def single(function: Any) -> Any:
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                made = function(*args, **kwargs)
+                is_wanted = kwargs.get("dtype") is not None
+                return made.float() if made.dtype is torch.float64 and not is_wanted else made
+
+            return called
+
+        names = ("from_numpy", "as_tensor", "tensor")
+        default, module = torch.set_default_dtype, torch.nn.Module
+
+        @functools.wraps(default)
+        def set_default_dtype(dtype: Any) -> None:
+            default(torch.float32 if dtype is torch.float64 else dtype)
+
+        return replaced(
+            *((torch, name, single(getattr(torch, name))) for name in names),
+            (torch, "set_default_dtype", set_default_dtype),
+            (module, "double", module.float),
+        )
+
+    def useless(self, torch: Any) -> str | None:
+        made = instances(torch.nn.Parameter)
+        if made is not None and not any(each.dtype is torch.float64 for each in made):
+            return "no parameter is FP64"
+        return None

@@ -1,0 +1,591 @@
+"""What is computed again and again of the same: results, beginnings of texts, caches that grow."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from . import (
+    ANY,
+    EXACT,
+    PLAIN,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    combined,
+    instances,
+    replaced,
+)
+from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes
+from .data import bytes_of
+
+if TYPE_CHECKING:
+    from . import Undo
+
+
+class ResultsKept(Cure):
+    """A module that is given the same tensors again, unchanged, where no gradients are asked for,
+    returns what it gave before: an encoder within the loop of a sampler, keys and values of what
+    is attended to at each token. Tensors of inference mode do not count how often they were written
+    to: sums of them are compared at the end, and where one was, the cure is not applied again."""
+
+    name = "results_kept"
+    title = "a module that is given the same tensors again returns what it gave"
+    answers = (ANY, "repeated_layers")
+    result = EXACT
+    is_certain = True
+    change = "what stays the same is computed once, before the loop"
+
+    _is_on = _was_written = False
+    _left = 20_000
+    """Calls of modules that are looked at before it is switched."""
+
+    def prepare(self, torch: Any) -> None:
+        call, main = torch.nn.Module.__call__, threading.get_ident()
+        self._torch = torch
+        self._again: dict[int, int] = {}
+        self._seen: dict[int, list[tuple[Any, list[Any]]]] = {}
+        self._kept: dict[int, list[Any]] = {}
+        self._watched: dict[int, tuple[Any, Any]] = {}
+
+        @functools.wraps(call)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._was_written or (not self._is_on and self._left <= 0):
+                return call(module, *args, **kwargs)
+            if (
+                torch.is_grad_enabled() or module.training or threading.get_ident() != main
+                or torch.compiler.is_compiling()
+            ):  # fmt: skip
+                return call(module, *args, **kwargs)
+            given = (*args, *kwargs.values())
+            if not self._is_on:
+                self._look(module, given, (*map(_as_given, given), *kwargs))
+                return call(module, *args, **kwargs)
+            if (
+                self._again.get(id(module), 0) < LEAST_GIVEN or not any(map(_is_tensor, given))
+                or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+            ):  # fmt: skip
+                return call(module, *args, **kwargs)
+            owned = (*module.parameters(), *module.buffers())
+            key = (*map(_as_given, given), *kwargs, *map(_writes, owned))
+            kept = self._kept.setdefault(id(module), [])
+            for same, _, made, state in kept:
+                if same == key and state == _as_made(made):
+                    return made
+            if len(kept) >= MOST_WATCHED and self._watched:
+                self._compare()
+                return call(module, *args, **kwargs)
+            before = _random(torch)
+            made = call(module, *args, **kwargs)
+            if all(map(torch.equal, before, _random(torch))) and self._watch(given, owned, made):
+                self._kept[id(module)] = [
+                    (key, given, made, _as_made(made)), *kept[: MOST_GIVEN - 1]
+                ]  # fmt: skip
+            return made
+
+        replaced((torch.nn.Module, "__call__", called))
+
+    def _look(self, module: Any, given: Any, key: Any) -> None:
+        self._left -= 1
+        seen = self._seen.setdefault(id(module), [])
+        # A tensor that is gone may have left its place, and its number, to another.
+        again = any(same == key and None not in [ref() for ref in refs] for same, refs in seen)
+        self._again[id(module)] = self._again.get(id(module), 0) + again
+        refs = [weakref.ref(value) for value in given if _is_tensor(value)]
+        self._seen[id(module)] = [(key, refs), *seen[: MOST_GIVEN - 1]]
+
+    def _watch(self, *values: Any) -> bool:
+        """Whether all tensors of inference mode among these are compared at the end."""
+        for value in values:
+            if isinstance(value, (tuple, list, dict)):
+                if not self._watch(*(value.values() if isinstance(value, dict) else value)):
+                    return False
+            elif _writes(value) is UNCOUNTED and id(value) not in self._watched:
+                try:
+                    self._watched[id(value)] = value, _sums(self._torch, value)
+                except Exception:  # of a kind without sums
+                    return False
+        return True
+
+    def _compare(self) -> None:
+        """Whether what was watched is as it was; nothing is kept then."""
+        equal = self._torch.equal
+        self._was_written |= any(
+            not equal(sums, _sums(self._torch, value)) for value, sums in self._watched.values()
+        )
+        self._watched.clear()
+        self._kept.clear()
+
+    def apply(self, _torch: Any) -> Undo:
+        self._left = 0
+        if max(self._again.values(), default=0) < LEAST_GIVEN:
+            raise CannotApply("no module is given the same tensors again")
+        if self._was_written:
+            raise CannotApply("what modules are given again was written to between")
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+            self._compare()
+
+        return undo
+
+
+LEAST_GIVEN = 3
+"""Times that a module was given the same tensors again before it is switched, from which it is
+given them in each step, and not once by chance."""
+MOST_GIVEN = 4
+"""Different inputs of a module that are remembered: with and without guidance, say;"""
+SAMPLED = 1 << 14
+"""Values of a tensor that are compared with what they were."""
+MOST_WATCHED = 2
+"""and of those that do not count how often they are written to, for which memory is held."""
+UNCOUNTED = "not counted"
+
+
+def _as_given(value: Any) -> Any:
+    """What tells one argument from another: a tensor by itself and how often it was written to."""
+    if _is_tensor(value):
+        return id(value), _writes(value)
+    return value if isinstance(value, PLAIN) else object()
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "data_ptr")
+
+
+def _writes(value: Any) -> Any:
+    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
+    what is no tensor."""
+    if not _is_tensor(value):
+        return None
+    return UNCOUNTED if value.is_inference() else value._version
+
+
+def _sums(torch: Any, value: Any) -> Any:
+    """What tells a tensor from what it was before it was written to, where it is: nothing waits
+    for it. The sum of its bits, read once, and values from all over it: an order is no sum.
+    In FP64, twice, the sums took most of what a decoder gained."""
+    real = torch.view_as_real(value) if value.is_complex() else value
+    bits = real.detach().view(getattr(torch, f"int{8 * real.element_size()}"))
+    every = max(1, bits.numel() // SAMPLED)
+    sampled = bits.flatten()[::every] if bits.is_contiguous() else bits[:1].flatten()[:SAMPLED]
+    return torch.cat((bits.sum(dtype=torch.int64).reshape(1), sampled.long()))
+
+
+def _random(torch: Any) -> list[Any]:
+    """The states of what draws random numbers."""
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators += torch.cuda.default_generators
+    return [each.get_state() for each in generators]
+
+
+def _as_made(value: Any) -> Any:
+    """How often the tensors of a result were written to."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_as_made, value))
+    return _writes(value)
+
+
+_FOLLOWS = {
+    "linalg": "", "fft": "",
+    "nn.functional": "normalize one_hot interpolate pad unfold softmax log_softmax",
+    "": "inverse cdist cov corrcoef sort argsort unique topk cumsum tril triu kron matmul mm bmm "
+    "einsum softmax log_softmax quantile median",
+    "Tensor": "inverse sort argsort unique topk cumsum to float double half bfloat16 contiguous "
+    "repeat to_dense to_sparse to_sparse_csr coalesce softmax log_softmax",
+}  # fmt: skip
+"""Functions whose result follows from their arguments: all of a module, where none is named."""
+
+
+class ComputedKept(Cure):
+    """Functions of torch that are given the very tensors again, unchanged, and no gradients are
+    asked of, give what they gave: an inverse, a transform or a cast of what stays as it is. Where
+    the program writes to what was kept, that is not kept again, and where it had been given it
+    twice, the cure is not applied again."""
+
+    name = "computed_kept"
+    title = "functions of torch that are given the same tensors again return what they gave"
+    answers: ClassVar[tuple[str, ...]] = ("computed_before",)
+    result = EXACT
+    change = "what follows from what stays the same is computed once, before the loop"
+
+    _was_written = False
+
+    def apply(self, torch: Any) -> Undo:
+        if self._was_written:
+            raise CannotApply("what functions were given again was written to")
+        self._torch = torch
+        self._kept: dict[Any, _Kept] = {}
+        self._room = _free_bytes_of_gpu(torch) // 4
+        places = [
+            (owner, name, self._keeping(getattr(owner, name))) for owner, name in self.places(torch)
+        ]
+        undo = replaced(*places)
+        return combined(lambda: self._kept.clear(), undo)
+
+    def places(self, torch: Any) -> list[tuple[Any, str]]:
+        """Where the functions are."""
+        places = []
+        for place, names in _FOLLOWS.items():
+            owner = torch
+            for part in filter(None, place.split(".")):
+                owner = getattr(owner, part)
+            for name in names.split() or [each for each in dir(owner) if each.islower()]:
+                function = getattr(owner, name, None)
+                if name[0] != "_" and callable(function) and not isinstance(function, type):
+                    places.append((owner, name))
+        return places
+
+    def _keeping(self, function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tensors = [each for each in (*args, *kwargs.values()) if _is_tensor(each)]
+            key = self._key(function, tensors, args, kwargs) if tensors else None
+            if key is None:
+                return function(*args, **kwargs)
+            kept, writes = self._kept.get(key), [each._version for each in tensors]
+            if kept is None or not kept.is_of(writes):
+                if kept is not None and kept.made is not None:
+                    self._room += bytes_of(kept.made)
+                if len(self._kept) < MOST_COMPUTED or kept is not None:
+                    self._kept[key] = _Kept(tensors, writes)  # what is given once is not held
+                else:
+                    self._kept = {k: v for k, v in self._kept.items() if v.made is not None}
+                return function(*args, **kwargs)
+            if kept.made is not None and kept.state != _as_made(kept.made):
+                self._was_written = self._was_written or kept.times > 1
+                kept.made, kept.is_written = None, True  # it is the program's own from now on
+            if kept.made is None:
+                before = _random(self._torch)
+                made = function(*args, **kwargs)
+                is_same = all(map(self._torch.equal, before, _random(self._torch)))
+                kept.is_written = kept.is_written or not is_same
+                if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
+                    self._room -= bytes_of(made)
+                    # What it is of is held with it: its memory is no other's then.
+                    kept.made, kept.state, kept.tensors = made, _as_made(made), tensors
+                kept.times = 1
+                return made
+            kept.times += 1
+            return kept.made
+
+        return called
+
+    def _key(self, function: Any, tensors: list[Any], args: Any, kwargs: Any) -> Any:
+        """What tells a call from others; None for one that is made as it is."""
+        torch = self._torch
+        if torch.compiler.is_compiling() or len(tensors) > MOST_TENSORS:
+            return None
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            return None
+        if not any(map(self.is_far, tensors)) or any(each.is_inference() for each in tensors):
+            return None
+        given = (*args, *kwargs.values())
+        modules = [each for each in given if isinstance(each, torch.nn.Module)]
+        others = [each for each in given if not _is_tensor(each) and each not in modules]
+        plain = (*PLAIN, torch.dtype, torch.device, torch.memory_format, torch.layout)
+        if not all(isinstance(each, plain) or _is_shape(each) for each in others):
+            return None
+        # What depends on trained parameters has gradients, and is not kept for that.
+        owned = [value for each in modules for value in (*each.parameters(), *each.buffers())]
+        return (
+            function, *map(_place, tensors), *map(repr, others), *kwargs, *map(id, modules),
+            *(value._version for value in owned if not value.requires_grad),
+            torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled(),
+        )  # fmt: skip
+
+    def is_far(self, tensor: Any) -> bool:
+        """Whether it is on a GPU, and worth it."""
+        return bool(tensor.is_cuda) and int(tensor.nbytes) >= LEAST_BYTES
+
+
+class GraphsKept(ComputedKept):
+    """What a graph's layer passes along its edges, and their weights, where neither the graph nor
+    what is passed changes, and nothing in it is trained: the first layers of a network over one
+    graph with fixed features (PyG)."""
+
+    name = "graphs_kept"
+    title = "what is passed along the edges of the same graph is computed once"
+    answers = (ANY, "computed_before")
+    is_certain = True
+    change = "SGConv(..., cached=True), GCNConv(..., cached=True), or x propagated before the loop"
+    library = "torch_geometric"
+
+    def apply(self, _library: Any) -> Undo:
+        return super().apply(sys.modules["torch"])
+
+    def places(self, _torch: Any) -> list[tuple[Any, str]]:
+        """Where the functions are: some classes have a function of their own."""
+        message = sys.modules["torch_geometric"].nn.MessagePassing
+        kinds = {base for each in instances(message) or () for base in type(each).__mro__}
+        if not kinds:
+            raise CannotApply("there is no layer of PyG")
+        named = [
+            module for name, module in sys.modules.items()
+            if name.startswith("torch_geometric.") and "gcn_norm" in vars(module)
+        ]  # fmt: skip
+        own = [(kind, "propagate") for kind in kinds if "propagate" in vars(kind)]
+        return [*own, *((module, "gcn_norm") for module in named)]
+
+
+MOST_COMPUTED, MOST_TENSORS = 512, 4
+
+
+def _owner(tensor: Any) -> Any:
+    return tensor if tensor._base is None else tensor._base
+
+
+def _place(tensor: Any) -> tuple[Any, ...]:
+    """Which tensor it is, and of what it is a view."""
+    place = id(_owner(tensor)), tensor.data_ptr()
+    return (*place, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+class _Kept:
+    """What a function gave of tensors that were written to so often."""
+
+    def __init__(self, tensors: list[Any], writes: list[int]) -> None:
+        self._writes, self._refs = writes, [weakref.ref(_owner(each)) for each in tensors]
+        self.made: Any = None
+        self.state: Any = None
+        self.tensors: list[Any] = []
+        self.times = 0
+        self.is_written = False
+
+    def is_of(self, writes: list[int]) -> bool:
+        """Whether they are those that there were, and as they were."""
+        return self._writes == writes and None not in [ref() for ref in self._refs]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and all(isinstance(each, PLAIN) for each in value)
+
+
+def _are_tensors(value: Any) -> bool:
+    values = value if isinstance(value, (tuple, list)) else (value,)
+    return all(_is_tensor(each) and not each.requires_grad for each in values)
+
+
+def _free_bytes_of_gpu(torch: Any) -> int:
+    return int(torch.cuda.mem_get_info()[0]) if torch.cuda.is_initialized() else free_bytes()
+
+
+class BeginningKept(Cure):
+    """Keys and values of a beginning that all texts share, in a batch and from batch to batch, kept
+    for a causal model of transformers that computes whole texts without gradients: what comes later
+    has no part in them. It is looked in each call whether the texts begin so."""
+
+    name = "beginning_kept"
+    title = "a causal model keeps what it computed of a beginning that all texts share"
+    answers = ("shared_beginning",)
+    result = ROUNDING
+    change = "past_key_values of the beginning, computed once, for each batch (cropped after it)"
+    library = "transformers.modeling_utils"
+
+    _models: list[Any] | None = None
+
+    def apply(self, modeling: Any) -> Undo:
+        if self._models is None:
+            self._models = [
+                each
+                for each in instances(modeling.PreTrainedModel) or []
+                if not getattr(each.config, "is_encoder_decoder", False)
+                and each.get_output_embeddings() is not None
+            ]
+        if not self._models:
+            raise CannotApply("there is no causal model of transformers")
+        wrapped = [(each, "forward", _Beginning(each).forward) for each in self._models]
+        return replaced(*wrapped)
+
+
+LEAST_SHARED, LEAST_SHARED_PART = 64, 0.25
+"""Tokens of a beginning, and its part of a text, from which it is kept."""
+MOST_BEGINNINGS = 8
+_LEFT_OPEN = {"input_ids", "attention_mask", "use_cache", "logits_to_keep", "return_dict"}
+
+
+class _Beginning:
+    """The beginning of a model's texts."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._forward = model, model.forward
+        self._torch = sys.modules["torch"]
+        self._ids: Any = None
+        """The last text, and the shared beginning of all,"""
+        self._shared: Any = None
+        self._caches: dict[int, Any] = {}
+        """with its keys and values by the size of a batch,"""
+        self._logits: Any = None
+        """and what the model gave for it."""
+        self._kept = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model's own."""
+        made = None
+        if len(args) <= 1 and not self._torch.is_grad_enabled() and not self._model.training:
+            given = {key: kwargs[key] for key in kwargs if kwargs[key] is not None}
+            ids = args[0] if args else given.get("input_ids")
+            if ids is not None and ids.dim() == 2 and given.keys() <= _LEFT_OPEN:
+                made = self._computed(ids, given)
+        return self._forward(*args, **kwargs) if made is None else made
+
+    def _computed(self, ids: Any, given: dict[str, Any]) -> Any:
+        """With what is kept; None where it is not of that."""
+        before, self._ids = self._ids, ids[0].clone()
+        keeps, mask = given.get("logits_to_keep", 0), given.get("attention_mask")
+        if before is None or not isinstance(keeps, int) or given.get("return_dict") is False:
+            return None
+        shared = self._shared
+        if shared is None or len(shared) >= ids.shape[1] or (
+            not bool((ids[:, : len(shared)] == shared).all())
+        ):  # fmt: skip
+            shared = self._found(ids, before)
+        if shared is None:
+            return None
+        length, (batch, whole) = len(shared), ids.shape
+        if mask is not None and (mask.shape != ids.shape or not bool(mask[:, :length].all())):
+            return None
+        if batch not in self._caches:
+            self._caches = {1: self._caches[1], batch: _cache_of(self._caches[1])}
+            self._caches[batch].batch_repeat_interleave(batch)
+        more = {"attention_mask": mask} if mask is not None else {}
+        if 0 < keeps <= whole - length:
+            more["logits_to_keep"] = keeps
+        made = self._forward(
+            input_ids=ids[:, length:], past_key_values=_cache_of(self._caches[batch]),
+            use_cache=True, **more,
+        )  # fmt: skip
+        if keeps == 0 or keeps > whole - length:
+            first = self._logits.expand(batch, -1, -1)
+            logits = self._torch.cat((first, made.logits), 1)
+            made.logits = logits[:, -keeps:] if keeps else logits
+        if given.get("use_cache") is False:
+            made.past_key_values = None
+        return made
+
+    def _found(self, ids: Any, before: Any) -> Any:
+        """The beginning that these texts share with the one before, kept; None where it is short,
+        or others were kept too often."""
+        length = min(len(before), ids.shape[1] - 1)
+        same = (ids[:, :length] == before[:length]).all(0)
+        length = int(same.long().cumprod(0).sum())
+        if length < max(LEAST_SHARED, LEAST_SHARED_PART * ids.shape[1]):
+            return None
+        self._kept += 1
+        if self._kept > MOST_BEGINNINGS:
+            return None
+        shared = ids[0, :length].clone()
+        made = self._forward(input_ids=shared[None], use_cache=True)
+        cache = made.past_key_values
+        layers = getattr(cache, "layers", ())
+        if not layers or any(type(each).__name__ != "DynamicLayer" for each in layers):
+            self._kept = MOST_BEGINNINGS
+            return None
+        self._shared, self._logits, self._caches = shared, made.logits, {1: cache}
+        return shared
+
+
+def _cache_of(cache: Any) -> Any:
+    """A cache with the same keys and values, which grows by itself: layers replace theirs by longer
+    ones."""
+    made = copy.copy(cache)
+    made.layers = [copy.copy(layer) for layer in cache.layers]
+    return made
+
+
+class CacheGrows(Cure):
+    """A tensor that grows by torch.cat, such as a decoder's keys and values, grows within memory
+    that has room for it: what was there is not read and written again. What is given out are parts
+    of that memory, and only the newest of them grows."""
+
+    name = "cache_grows"
+    title = "tensors that grow by torch.cat grow in place"
+    answers = ("copies",)
+    result = EXACT
+    change = "a buffer of the full length, made once, and slices of it"
+    advice = r"torch\.cat"
+
+    def apply(self, torch: Any) -> Undo:
+        growing: dict[int, _Growing] = {}
+        cat = torch.cat
+
+        @functools.wraps(cat)
+        def grown(tensors: Any, dim: Any = 0, **options: Any) -> Any:
+            is_pair = type(tensors) in (tuple, list) and len(tensors) == 2
+            if (
+                not is_pair or options or type(dim) is not int or not self.is_worth(tensors)
+                or torch.is_grad_enabled() or torch.compiler.is_compiling()
+            ):  # fmt: skip
+                return cat(tensors, dim, **options)
+            first = tensors[0]
+            before = growing.pop(id(first), None)
+            made = None
+            if before is not None and before.tensor() is first:
+                made = before.with_more(torch, tensors[1], dim % tensors[0].dim())
+            if made is None:
+                made = _Growing(cat(tensors, dim), None, 0)
+            if len(growing) >= MOST_GROWING:
+                growing.clear()
+            growing[id(made.newest)] = made
+            return made.given()
+
+        places = [(torch, name, grown) for name in ("cat", "concat", "concatenate")]
+        return combined(growing.clear, replaced(*places))
+
+    def is_worth(self, tensors: Any) -> bool:
+        """Whether the first is much, on a GPU, and the second little."""
+        first, second = tensors
+        return (
+            bool(first.is_cuda) and first.nbytes >= LEAST_KEPT_BYTES
+            and first.dtype is second.dtype and first.dim() == second.dim()
+            and second.numel() * 4 <= first.numel()
+        )  # fmt: skip
+
+
+MOST_GROWING = 1024
+LEAST_ROOM = 64
+
+
+class _Growing:
+    """What torch.cat gave, within memory that has room for more; without any where it was the
+    first."""
+
+    def __init__(self, newest: Any, memory: Any, version: int) -> None:
+        self.newest, self._memory, self._version = newest, memory, version
+        self.tensor = weakref.ref(newest)
+
+    def given(self) -> Any:
+        """It, held by who asked for it alone."""
+        newest, self.newest = self.newest, None
+        return newest
+
+    def with_more(self, torch: Any, more: Any, dim: int) -> _Growing | None:
+        """With more behind it; None where that has no place in it."""
+        first: Any = self.tensor()
+        have, whole = first.shape[dim], first.shape[dim] + more.shape[dim]
+        shape = list(first.shape)
+        if [n for d, n in enumerate(more.shape) if d != dim] != [
+            n for d, n in enumerate(shape) if d != dim
+        ]:
+            return None
+        memory = self._memory
+        if memory is None or memory.shape[dim] < whole:
+            shape[dim] = max(whole + LEAST_ROOM, whole + whole // 2)
+            if shape[dim] * first.nbytes > have * _free_bytes_of_gpu(torch) // 4:
+                return None
+            memory = torch.empty(shape, dtype=first.dtype, device=first.device)
+            memory.narrow(dim, 0, have).copy_(first)
+        elif not memory.is_inference() and memory._version != self._version:
+            return None  # the program writes to it
+        memory.narrow(dim, have, more.shape[dim]).copy_(more)
+        newest = memory.narrow(dim, 0, whole)
+        version = 0 if memory.is_inference() else memory._version
+        return _Growing(newest, memory, version)
