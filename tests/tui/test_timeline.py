@@ -26,6 +26,7 @@ from gputui.model.events import (
 from gputui.playback.lanes import LaneKind, kept_steps, open_kept
 from gputui.playback.opening import open_recording
 from gputui.state import Session
+from gputui.tui.shell.keys import own_keys
 from gputui.tui.views.timeline import TimelineView
 from gputui.tui.widgets.lanes import LaneWindow
 from gputui.tui.widgets.view import Lead
@@ -418,3 +419,14 @@ async def test_a_recording_without_operations_has_its_steps_in_bars() -> None:
         assert replay.app.main.current == "steps"
         await replay.press("3")
         assert replay.app.main.current == "steps"
+
+
+async def test_what_the_help_does_needs_no_focus() -> None:
+    """What is chosen there is done when its dialog has gone, the focus comes back later: on a busy
+    machine the screen ended."""
+    async with timeline() as replay:
+        main = replay.app.main
+        [gap] = [key for key in own_keys(TimelineView) if key.help == "next gap"]
+        main.set_focus(None)
+        await main.run_action(gap.action)
+        await replay.until(lambda: "before it the GPU idled" in replay.text)

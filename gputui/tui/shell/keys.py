@@ -161,7 +161,7 @@ def keys_of(replays: bool) -> list[Key]:
 def own_keys(widget: type[Widget]) -> list[Key]:
     """The keys that a view alone has, which come before those of the screen."""
     return [
-        Key(each.key_display or each.key, f"focused.{each.action}", each.description, "Here")
+        Key(each.key_display or each.key, f"here({each.action!r})", each.description, "Here")
         for each in widget.BINDINGS if isinstance(each, Binding)
     ]  # fmt: skip
 

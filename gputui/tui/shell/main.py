@@ -344,6 +344,11 @@ class MainScreen(Commands):
 
     # --- keys that the shown view answers, and the message where it has no answer
 
+    async def action_here(self, action: str) -> None:
+        """What a key of the shown view does, though nothing has the focus: a click or a choice of
+        the help comes later than what took it away."""
+        await self.view.run_action(action)
+
     def action_move(self, move: Move) -> None:
         why_not = f"there is nothing more {_NO_WAY.get(move, 'below')}"
         act = partial(self.do_or_say, partial(self.view.move, move), why_not)

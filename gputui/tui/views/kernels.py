@@ -78,7 +78,7 @@ class KernelsView(TableView):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "timeline", "the chosen one in the timeline", show=False)
     ]
-    HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (("t", "in timeline", "focused.timeline"),)
+    HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (("t", "in timeline", "here('timeline')"),)
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)

@@ -116,10 +116,10 @@ class TimelineView(DraggedView):
     }
     HINTS: ClassVar[tuple[tuple[str, str, str], ...]] = (
         ("/", "find", "filter"),
-        ("g", "next gap", "focused.gap"),
-        ("l", "launch ↔ kernel", "focused.launch"),
-        ("L", "longest", "focused.longest"),
-        ("[", "] measure", "focused.measure(0)"),
+        ("g", "next gap", "here('gap')"),
+        ("l", "launch ↔ kernel", "here('launch')"),
+        ("L", "longest", "here('longest')"),
+        ("[", "] measure", "here('measure(0)')"),
     )
 
     def __init__(self, model: Model) -> None:
