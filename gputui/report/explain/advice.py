@@ -725,13 +725,7 @@ CONTIGUOUS = (
 
 def strided_share(analysis: Analysis) -> float:
     """Of the kernels' time, that of elementwise kernels over operands with strides, 0 to 1."""
-    whole_ns = strided_ns = 0
-    names = analysis.kernel_names
-    for number, (_, ns) in analysis.kernel_sums.items():
-        whole_ns += ns
-        if number in names and _STRIDED.search(names[number].name):
-            strided_ns += ns
-    return strided_ns / whole_ns if whole_ns else 0.0
+    return analysis.part_of_kernels(lambda name: _STRIDED.search(name) is not None)[1]
 
 
 NOT_CACHED = 0.5

@@ -140,6 +140,15 @@ class Analysis(MachineAnalysis):
         )
         return alike >= OF_ONE_KIND * all_steps(self.run)
 
+    def part_of_kernels(self, wanted: Callable[[str], bool]) -> tuple[int, float]:
+        """Launches of the kernels with such names in the whole run, and their part of the time of
+        all kernels, 0 to 1."""
+        names, sums = self.kernel_names, self.kernel_sums
+        whole_ns = sum(ns for _, ns in sums.values())
+        chosen = [sums[number] for number in sums if number in names and wanted(names[number].name)]
+        ns = sum(ns for _, ns in chosen)
+        return sum(count for count, _ in chosen), ns / whole_ns if whole_ns else 0.0
+
     def lines(self, leaf: Leaf | None = None) -> list[LikeliestLine]:
         """The program's lines that samples saw, the most frequent first (see `line_shares`); with
         `leaf`, only those seen under that leaf."""

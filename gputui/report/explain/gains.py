@@ -227,12 +227,14 @@ class _Step:
 
     def kernels(self, names: re.Pattern[str]) -> float:
         """The time of kernels with such names."""
-        return self._of_kernels(lambda name: names.search(name) is not None)[1]
+        part = self.analysis.part_of_kernels(lambda name: names.search(name) is not None)[1]
+        return self.tree.kernels_share * part
 
     def launches(self, wanted: Callable[[str], bool]) -> float:
         """Launches a step of kernels with such names; 0 without steps."""
         steps = max(1.0, self.tree.steps / max(1, self.tree.devices))
-        return self._of_kernels(wanted)[0] / steps if self.tree.has_steps else 0.0
+        launches, _ = self.analysis.part_of_kernels(wanted)
+        return launches / steps if self.tree.has_steps else 0.0
 
     def repeated(self, times: float) -> tuple[float, float]:
         """Part of all launches, 0 to 1, of kernels that a step launches as many times or more, and
@@ -242,14 +244,6 @@ class _Step:
         count, ns = (sum(column) for column in zip(*often, strict=True)) if often else (0, 0)
         whole, whole_ns = (sum(column) for column in zip(*sums.values(), strict=True))
         return count / max(1, whole), self.tree.kernels_share * ns / max(1, whole_ns)
-
-    def _of_kernels(self, wanted: Callable[[str], bool]) -> tuple[int, float]:
-        names, sums = self.analysis.kernel_names, self.analysis.kernel_sums
-        whole_ns = sum(ns for _, ns in sums.values())
-        chosen = [sums[number] for number in sums if number in names and wanted(names[number].name)]
-        ns = sum(ns for _, ns in chosen)
-        part = self.tree.kernels_share * ns / whole_ns if whole_ns else 0.0
-        return sum(count for count, _ in chosen), part
 
     @property
     def _passes(self) -> float:

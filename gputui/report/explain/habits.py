@@ -658,17 +658,12 @@ PROPAGATE_ONCE = (
 
 def propagated_again(analysis: Analysis) -> Iterator[Finding]:
     """Convolutions of a graph that are given the same features and edges each time."""
-    tree, names = analysis.tree, analysis.kernel_names
+    tree = analysis.tree
     lines = called_lines(analysis.run, ("layers.uncached",))
-    whole_ns = sum(ns for _, ns in analysis.kernel_sums.values())
-    if tree is None or not lines or not whole_ns:
+    if tree is None or not lines:
         return
-    ns = sum(
-        ns
-        for number, (_, ns) in analysis.kernel_sums.items()
-        if number in names and _PROPAGATES.search(names[number].name)
-    )
-    share = tree.kernels_share * ns / whole_ns
+    _, part = analysis.part_of_kernels(lambda name: _PROPAGATES.search(name) is not None)
+    share = tree.kernels_share * part
     if share < AGAIN_SHARE:
         return
     least, most = (part * share for part in WITH_EDGES)
