@@ -18,7 +18,7 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.events import StepLanes, StepOperations, StepTimeline
 from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.naming import is_library_domain, short_name, xla_range
+from gputui.model.naming import short_name, xla_range
 from gputui.model.units import count, duration, percent
 from gputui.playback.lanes import (
     Floats,
@@ -554,8 +554,7 @@ def idle_legend(lines: Sequence[LaneLine], width: int) -> list[Row]:
     return [((" " * LABEL, "text"), *row) for row in flow(items, width - LABEL, 1)]
 
 
-def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int,
-              *, libraries: bool = True) -> list[Row]:  # fmt: skip
+def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: int) -> list[Row]:
     """A step in at most `height` rows: its axis, lanes, and its marks if there are any. None of one
     that took no time."""
     lanes = open_kept(session, run, step)
@@ -566,7 +565,7 @@ def step_rows(session: Session, run: Run, step: KeptStep, width: int, height: in
     window = LaneWindow(run, lanes, first_ns, first_ns + step.duration_ns, cells,
                         zero_ns=first_ns, session=session)  # fmt: skip
     lines = [LaneLine("", [(window.axis(), "dim")]), *window.lines()]
-    marks = step_marks(step, run, window.cells, libraries=libraries)
+    marks = step_marks(step, run, window.cells)
     if marks:
         lines[height - 1 :] = [LaneLine("marks", [(marks, "text")])]
     return [line.drawn for line in lines[:height]]
@@ -587,19 +586,13 @@ _LEAST_MARK = 5
 """Cells that a part of a name takes at least."""
 
 
-def step_marks(
-    step: StepTimeline | StepLanes | StepOperations, run: Run, columns: int, *, libraries: bool
-) -> str:
+def step_marks(step: StepTimeline | StepLanes | StepOperations, run: Run, columns: int) -> str:
     """The kept marks of the step's process between its start and its end, each in its place and
     with its name where there is room; empty where there are none."""
     places: dict[int, str] = {}
     for mark in run.newest_marks:
         offset = mark.time_ns - step.start_ns
-        if (
-            mark.process == step.process
-            and 0 <= offset <= step.duration_ns
-            and (libraries or not is_library_domain(mark.domain))
-        ):
+        if mark.process == step.process and 0 <= offset <= step.duration_ns:
             places[min(columns - 1, offset * columns // step.duration_ns)] = mark.name
     line = ""
     for place, end in pairwise([*sorted(places), columns]):
