@@ -1,7 +1,6 @@
-"""For every package, and without knowledge of GPUs: safe text and standard streams in modules of
-their own; here the version, the errors (the class that all of gputui's derive from, and those of
-recordings) and the pages of the manual. The version stands here and not in `gputui/__init__.py`,
-whose names are the library's, because every layer writes it into its files."""
+"""What every package needs and nothing here knows of GPUs. Safe text and standard streams have
+modules of their own; this one has the version, the errors and the pages of the manual. The version
+is not in `gputui/__init__.py`, which is the public library, because every layer writes it."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ class ComputedKept(Cure):
         return combined(lambda: self._kept.clear(), undo)
 
     def places(self, torch: Any) -> list[tuple[Any, str]]:
-        """Where the functions are."""
+        """The functions that are kept, each by its owner and name."""
         places = []
         for place, names in _FOLLOWS.items():
             owner = torch
@@ -428,7 +428,7 @@ class _Beginning:
         self._kept = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the model's own."""
+        """What the model gives, its shared beginning out of what is kept where that is allowed."""
         made = None
         if len(args) <= 1 and not self._torch.is_grad_enabled() and not self._model.training:
             given = {key: kwargs[key] for key in kwargs if kwargs[key] is not None}

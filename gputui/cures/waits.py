@@ -219,7 +219,7 @@ class _Reads:
         return value
 
     def read(self) -> None:
-        """Read all that waits."""
+        """Read every value that waits, from the GPU in one copy for each of its types."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
             leaves = [each for each in waiting if each.line is not None]
@@ -274,7 +274,7 @@ class _Later:
         self.source = self.place = None
 
     def now(self) -> Any:
-        """The number."""
+        """The number, read from the GPU if it is not here yet. Raises what computing it raised."""
         if self.source is not None:
             self.reads.read()
         if self._error is not None:

@@ -672,7 +672,7 @@ class LayerRepeats:
             own = self._program_frame(frame.f_back)
             if own is not None:
                 where = self._repeated_at[id(layer)] = own.f_code, own.f_lineno
-                # What is in it is told with it.
+                # The layers inside a repeated one are counted with it.
                 inside = {} if passes > 1 and self._drops(layer) else {where: whole}
         if caller is not None:
             flops, around_inside = self._inside.get(id(caller), (0, {}))
