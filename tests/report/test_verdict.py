@@ -260,6 +260,22 @@ def test_a_run_is_healthy_only_where_the_gpu_works_in_even_steps() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("leaf", "idle", "word"),
+    [
+        (Leaf.WAIT, 0.19, "HEALTHY"),
+        (Leaf.LAUNCH, 0.19, "HEALTHY"),
+        (Leaf.LAUNCH, 0.21, "LAUNCH-BOUND"),
+        (Leaf.ALLOCATION, 0.19, "ALLOCATION-BOUND"),  # no step has to
+    ],
+)
+def test_a_little_idle_time_is_usual_and_is_told(leaf: Leaf, idle: float, word: str) -> None:
+    found = verdict_on({leaf: idle, Leaf.MATMUL: 1 - idle})
+    assert found.word == word
+    told = f"If nothing idled ({LEAVES[leaf].label} 19 %), it would be 1.2× faster."
+    assert found.headline.endswith(told) is (word == "HEALTHY")
+
+
 def test_warm_up_and_other_loops_are_not_in_the_scope() -> None:
     _, run = a_run(
         delta({Leaf.HOST: 1.0}, Scope.SETUP, count=0),
