@@ -289,6 +289,22 @@ def test_fp64_leads_over_the_chain_of_kernels_that_it_makes_slow():
 
 
 @pytest.mark.parametrize(
+    ("active", "name", "is_said"),
+    [
+        (1.6, "loop_multiply_fusion_3", True),
+        (0.8, "loop_multiply_fusion_3", False),
+        (1.6, "nvjet_sm90_tst_192x192_64x4_h_bz", False),  # of half precision
+    ],
+)
+def test_fp64_is_seen_by_the_gpus_counters_where_names_have_no_type(active, name, is_said):
+    reading = GpuSample(index=0, fp64_active_percent=active)
+    session, run = run_of(name=name, events=samples(*[reading] * 5), leaf=Leaf.ELEMENTWISE_CHAIN)
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert (answer.word == "FP64") is is_said
+
+
+@pytest.mark.parametrize(
     ("elementwise", "word"), [(0.0, "MEMORY OUT OF ORDER"), (0.4, "UNFUSED ATTENTION")]
 )
 def test_copies_around_a_softmax_lead_where_they_are_most_of_what_seems_attention(

@@ -71,6 +71,11 @@ SORT = "radixSortKVInPlace<2, -1, 128, 32, float, long, unsigned int>"
 BLUESTEIN = "void regular_bluestein_fft<1063u, EPT<4u>, 256u>"
 DOUBLE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>"
 POWER = "at::native::vectorized_elementwise_kernel<4, pow_tensor_scalar<float, double>>"
+DOUBLE_FFT = "void vector_fft<64u, EPT<8u>, 16u, 8u, (padding_t)0, unsigned int, double>"
+FLOAT_FFT = "void vector_fft<64u, EPT<8u>, 16u, 8u, (padding_t)0, unsigned int, float>"
+DOUBLE_CUPY = "cupy_multiply__float32_float64_float64"
+CAST_BACK = "cupy_copy__float64_float32"
+DOUBLE_NUMBA = "_ZN6cudapy8__main__4stepB3v1E5ArrayIdLi2E1C7mutable7alignedE"
 UNFOLD = "void at::native::im2col_kernel<float>"
 DEQUANTIZE = "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"
 
@@ -126,6 +131,11 @@ def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Ses
         (DOUBLE, 0.25, "float64", BUSY),
         (DOUBLE, 0.15, None, BUSY),
         (POWER, 0.25, None, BUSY),
+        (DOUBLE_FFT, 0.25, "float64", BUSY),
+        (FLOAT_FFT, 0.25, None, BUSY),
+        (DOUBLE_CUPY, 0.25, "float64", BUSY),
+        (CAST_BACK, 0.25, None, BUSY),
+        (DOUBLE_NUMBA, 0.25, "float64", BUSY),
         (UNFOLD, 0.15, "without_cudnn", BUSY),
     ],
 )

@@ -42,7 +42,15 @@ class _Named:
     """One without kernels that is the same where kernels run beside it."""
     without_kernels: str = ""
     """The sentence where most of it is of that leaf."""
+    halves: Leaf | None = None
+    """The leaf that follows from it where these kernels are as much."""
 
+
+TO_FP32 = (
+    "FP32: what NumPy makes is FP64 (windows, linspace, random numbers), and torch.from_numpy(), "
+    "torch.tensor() and cupy.asarray() keep that, as any operation with it does; "
+    ".astype(np.float32) or dtype=torch.float32 does not"
+)
 
 _CAUSES = (
     _Named(
@@ -124,18 +132,21 @@ _CAUSES = (
     ),
     _Named(
         "float64",
+        # CuPy names the types of its arguments, of which the last one is what it makes, Numba's
+        # compiler each array's.
         re.compile(
-            r"^(?!.*(\bfloat\b|Half|half|BFloat16|bfloat16|float32|float16))"
-            r".*(at::native.*\bdouble\b|d884|dgemm|f64f64)",
+            r"^(cupy_\w+?__(\w*_)?(float64|complex128)$"
+            r"|(?!.*(\bfloat[24]?\b|Half|half|BFloat16|bfloat16|float32|float16|ArrayIfL))"
+            r".*(\bdouble[24]?\b|d884|dgemm|f64f64|ArrayI[dz]L))",
             re.S,
         ),
         "FP64",
         "Kernels that compute in FP64 take {share}.",
-        "FP32: torch.from_numpy() and torch.tensor() of NumPy's arrays keep their FP64, "
-        ".astype(np.float32) or dtype=torch.float32 does not",
+        TO_FP32,
         0.5,
         "an operand of 8 bytes in place of 4, and half of the peak of FP32 (H100, A100) or less",
         told_by=Leaf.MATMUL_SIMT,
+        halves=Leaf.ELEMENTWISE_CHAIN,
     ),
     _Named(
         "without_cudnn",
@@ -233,6 +244,10 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 ),
                 kernel=names[numbers[0]].name if numbers else "",
                 leads=True,
+                explains=(LEAVES[cause.halves].key,)
+                if cause.halves is not None
+                and share >= tree.share(tree.leaves.get(cause.halves, 0))
+                else (),
             )
 
 
