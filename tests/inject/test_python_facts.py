@@ -610,16 +610,21 @@ while sum(row.startswith("s ") for row in file.read_text().splitlines()) < 25:
     assert said == (set() if cached else {"convolution._call_impl(features, edges)  # the same"})
 
 
-def test_an_allocator_of_the_driver_is_told_where_jax_is_used(python: str, tmp_path: Path) -> None:
+def test_settings_for_debugging_are_told(python: str, tmp_path: Path) -> None:
     program = f"""
 import os, sys, time, types
 os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
 import torch
-sys.modules["jax"] = types.ModuleType("jax")
+torch.is_anomaly_enabled = lambda: True
+jax = sys.modules["jax"] = types.ModuleType("jax")
+jax.config = types.SimpleNamespace(
+    jax_debug_nans=False, jax_debug_infs=True, jax_disable_jit=False
+)
 {WAIT_FOR_READINGS}
 """
     facts, _ = written(tmp_path, program, python=python)
-    assert "setting.xla.platform" in {call for call, *_ in added(facts)}
+    told = {call for call, *_ in added(facts) if call.startswith("setting.")}
+    assert told == {f"setting.{name}" for name in ("looks", "xla.platform", "jax.debug", "anomaly")}
 
 
 def test_an_array_of_jax_never_changes_and_one_of_numpy_may(python: str, tmp_path: Path) -> None:

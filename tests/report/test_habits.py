@@ -347,6 +347,22 @@ def test_what_a_function_makes_again_of_the_same_tensor_is_found_by_what_its_lin
     assert finding.value == pytest.approx(30 * 0.97)
 
 
+@pytest.mark.parametrize(("its_ms", "word"), [(300, "ONE-HOT ROWS"), (80, "HEALTHY")])
+def test_one_hot_rows_are_a_fault_where_their_line_takes_long(its_ms: int, word: str) -> None:
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="step")
+    steps = replace(
+        delta({Leaf.MATMUL: 0.9, Leaf.OTHER: 0.07, Leaf.DEPENDENCY: 0.03}),
+        line_calls=(LineCalls(3, "torch.nn.functional.one_hot", 100, 1 << 30, ""),),
+        line_launches=(
+            LineLaunches(0, 3, 10, its_ms * 1_000_000),
+            LineLaunches(0, 0, 30, (1000 - its_ms) * 1_000_000),
+        ),
+    )
+    outcome = concluded(line, steps)
+    assert outcome.word == word
+    assert [found.place for found in outcome.findings] == (["t.py:7 step"] if its_ms > 100 else [])
+
+
 @pytest.mark.parametrize(("mib", "share"), [(256, 0.3), (1, 0.3), (256, 0.05)])
 def test_kernels_that_are_timed_in_the_loop_are_triton_s_tuning(mib: int, share: float) -> None:
     steps = delta({Leaf.OTHER: 0.97 - share, Leaf.COPY_DEVICE: share, Leaf.SYNC: 0.03})
@@ -438,6 +454,10 @@ def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> Non
          "torch.backends.cudnn.enabled = True"),
         ("compiler.breaks", Leaf.LAUNCH, "triton_poi_fused_add_0", "one graph of what torch.comp"),
         ("setting.xla.platform", Leaf.HOST, "loop_add_fusion", "unset XLA_PYTHON_CLIENT_ALLOCATOR"),
+        ("setting.xla.platform", Leaf.SYNC, "loop_add_fusion", "unset XLA_PYTHON_CLIENT_ALLOCATOR"),
+        ("setting.jax.debug", Leaf.WAIT, "fusion", 'jax.config.update("jax_debug_nans", False)'),
+        ("setting.jax.no.jit", Leaf.LAUNCH, "wrapped_add", 'jax.config.update("jax_disable_jit"'),
+        ("setting.anomaly", Leaf.LAUNCH, "nvjet", ANOMALY),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("seen", [9, 2])

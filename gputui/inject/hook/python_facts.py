@@ -64,7 +64,7 @@ AGAIN_BYTES, MOST_AGAIN, LOOKED_AT = 1 << 16, 64, 64
 are remembered, and values of one that are looked at some ten times a second."""
 _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 _FUNCTIONS = {
-    "torch.nn.functional": ("scaled_dot_product_attention",),
+    "torch.nn.functional": ("scaled_dot_product_attention", "one_hot"),
     "torch.cuda": ("synchronize", "empty_cache"),
     "gc": ("collect",),
     "cupy": ("asnumpy", "asarray", "array"),
@@ -76,7 +76,7 @@ _FOLLOWS = {
     "torch.fft": "",
     "jax.numpy.linalg": "",
     "jax.numpy.fft": "",
-    "torch.nn.functional": "normalize one_hot softmax log_softmax interpolate pad unfold gelu silu",
+    "torch.nn.functional": "normalize softmax log_softmax interpolate pad unfold gelu silu",
     "torch": "inverse sort argsort unique cumsum softmax log_softmax norm cov corrcoef quantile "
     "median topk flip tril triu",
     "torch.Tensor": "inverse sort argsort unique cumsum softmax log_softmax norm topk contiguous "
@@ -93,6 +93,11 @@ _SETTINGS: dict[str, Callable[[Any], bool]] = {
     "xla.platform": lambda _: (
         "jax" in sys.modules and os.environ.get("XLA_PYTHON_CLIENT_ALLOCATOR") == "platform"
     ),
+    "jax.debug": lambda _: (
+        sys.modules["jax"].config.jax_debug_nans or sys.modules["jax"].config.jax_debug_infs
+    ),
+    "jax.no.jit": lambda _: sys.modules["jax"].config.jax_disable_jit,
+    "anomaly": lambda torch: torch.is_anomaly_enabled(),
     "cudnn.off": lambda torch: not torch.backends.cudnn.enabled,
     "profiler": lambda torch: bool(torch.autograd.profiler._is_profiler_enabled),
     "attention.written.out": lambda torch: not (

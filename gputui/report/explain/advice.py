@@ -432,17 +432,8 @@ FEW_SIZES = (
 _COMPUTES = re.compile(r"\(torch/nn/functional")
 
 
-POOL = (
-    "unset XLA_PYTHON_CLIENT_ALLOCATOR=platform, also where the program sets it itself: each "
-    "buffer is allocated by the driver and given back; a part of the memory is "
-    "XLA_PYTHON_CLIENT_MEM_FRACTION"
-)
-
-
 def host_advice(analysis: Analysis) -> str:
     """Better than what is true of any program, where the line or the kernels say more."""
-    if is_set(analysis.run, "xla.platform"):
-        return POOL
     lines = analysis.lines(Leaf.HOST)
     advice = next((advice for advice, says in _SAYS.items() if _mostly(says, lines)), None)
     if advice is None and lines:

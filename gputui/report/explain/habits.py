@@ -18,7 +18,12 @@ from gputui.model.naming import MEMSET, short_name
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import Finding, gain_of
 from gputui.report.explain.leaves import synchronizations
-from gputui.report.explain.lines import beside, called_lines, launched_share, printed_line
+from gputui.report.explain.lines import (
+    beside,
+    called_lines,
+    launched_share,
+    printed_line,
+)
 
 # Autograd's anomaly mode.
 
@@ -592,6 +597,50 @@ def _computed_again(
     return place, part, 0.7 * part * products, part * tree.kernels_share
 
 
+# Rows of zeros with a one, in place of an index.
+
+BY_INDEX = (
+    "an index in place of one-hot rows: weight[index] (nn.Embedding) for a product with them, "
+    "class numbers for cross_entropy, index_add_ or bincount for sums"
+)
+AROUND_ONE_HOT = (0.7, 1.5)
+"""What goes with one-hot rows, in times of what their line launches: the product with them may be
+of another line. It rests on no program yet."""
+
+
+def one_hot(analysis: Analysis) -> Iterator[Finding]:
+    """One-hot rows that take much of the GPU's time, with what is computed of them in that line."""
+    tree, run = analysis.tree, analysis.run
+    lines = called_lines(run, ("torch.nn.functional.one_hot",))
+    shares = {line.where: launched_share(run, line.where) or 0.0 for line in lines}
+    if tree is None or not shares:
+        return
+    place = max(shares, key=lambda where: shares[where])
+    share = tree.kernels_share * shares[place]
+    if share < AGAIN_SHARE:
+        return
+    least, most = (part * share for part in AROUND_ONE_HOT)
+    yield Finding(
+        cause="one_hot",
+        view="kernels",
+        word="one-hot rows",
+        sentence=(
+            f"one_hot() and what its line computes of it take {100 * share:.0f} % of the time: "
+            "rows of zeros with a one in place of an index."
+        ),
+        advice=BY_INDEX,
+        value=100 * share,
+        threshold=100 * AGAIN_SHARE,
+        source="calls of one_hot, and the lines at which launches were seen",
+        recoverable=share,
+        gains=gain_of(least, min(0.95, most)),
+        evidence=(f"It is called at {place}",),
+        place=place,
+        leads=True,
+        explains=("copies",),
+    )
+
+
 # What one call makes again of the same tensor.
 
 AGAIN_SHARE = 0.1
@@ -833,6 +882,7 @@ RULES = (
     RunRule(15, repeated_layers),
     RunRule(15, shared_beginning),
     RunRule(15, computed_before),
+    RunRule(15, one_hot),
     RunRule(15, propagated_again),
     RunRule(15, tunes_anew),
     RunRule(16, serial_scatter),
