@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,10 @@ DIAGNOSIS = 0.3
 
 LEAST_FOR_TRIALS = 0.4
 """Part of the budget that is left for trials, however long that took."""
+
+LONG_COMPILED_S = 3.0
+"""What JAX compiles for so long is kept from the first run on. That one must show what is compiled
+again and again, which takes less each time, as it is."""
 
 FREED_S = 5.0
 """How long the driver may take to free what a program had that has ended."""
@@ -70,25 +74,34 @@ def run_try(options: argparse.Namespace) -> int:
     _check_room(options)
     if not options.yes:
         _ask(options, command)
-    from gputui.trial.runs import Ended, ended_by_signals, trackers_off
+    from gputui.trial.runs import Ended, compiled_once, ended_by_signals, trackers_off
 
     tracking = nullcontext() if options.with_tracking else trackers_off()
     try:
-        with ended_by_signals(), tracking, _scratch(options, command) as folder:
-            return _try(options, command, folder)
+        with (
+            ended_by_signals(), tracking, compiled_once() as keep_compiled,
+            _scratch(options, command) as folder,
+        ):  # fmt: skip
+            return _try(options, command, folder, keep_compiled)
     except Ended:
         say("ended by a signal: all that was started has ended")
         return 128 + 15
 
 
-def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | None) -> int:
+def _try(
+    options: argparse.Namespace,
+    command: Sequence[str],
+    folder: Path | None,
+    keep_compiled: Callable[[float | None], None],
+) -> int:
     from gputui.base import JournalError
     from gputui.store import trial_path
     from gputui.trial.outcome import answer_lines, encode, keep_forecasts, write_beside
-    from gputui.trial.planning import named, plan
+    from gputui.trial.planning import COMPILES, named, plan
     from gputui.trial.trials import Request, Trials
 
     began_s = time.monotonic()
+    keep_compiled(LONG_COMPILED_S)
     diagnosis = _diagnosis(options, command, folder)
     spent_s = time.monotonic() - began_s
     if diagnosis.failure:
@@ -104,6 +117,9 @@ def _try(options: argparse.Namespace, command: Sequence[str], folder: Path | Non
         )
     _check_memory(diagnosis.memory_bytes)
     candidates = named(options.cure, diagnosis.findings)
+    is_of_compiling = any(each.cause == COMPILES for each in diagnosis.findings)
+    is_of_compiling |= any(each.is_of_pauses for each in candidates)
+    keep_compiled(None if is_of_compiling else 0.0)
     if not candidates:
         candidates = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
     outcome = Trials(

@@ -35,7 +35,7 @@ class CompileOptimizer(Cure):
 
     name = "compile_optimizer"
     title = "the optimizer's step is compiled"
-    answers = ("idle.launch", "idle.host", "busy.optimizer", "unfused_optimizer")
+    answers = ("idle.launch", "idle.host", "unfused_optimizer")
     result = ROUNDING
     change = "step = torch.compile(optimizer.step), and step() instead of optimizer.step()"
     in_one_run = False

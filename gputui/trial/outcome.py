@@ -144,10 +144,19 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     least = min((gain.low for gain in first.gains), default=0.0)
     most = max((gain.high for gain in first.gains), default=0.0)
     promised = f", {least:.3g} to {most:.3g}× by forecast" if most else ""
+    whys = [
+        f" {each.cure}: {each.why}." for each in trials
+        if each.cause == first.cause and each.verdict == "not tried" and each.why
+        and each.result != BOUND
+    ]  # fmt: skip
     return (
         f"No cure from outside changes what it is slow for ({first.word}{place}{promised}): "
-        f"{first.advice}."
+        f"{first.advice}.{''.join(whys[:MOST_WHYS])}"
     )
+
+
+MOST_WHYS = 2
+"""Cures of which the answer in a sentence says why they were not tried."""
 
 
 def _open(trials: Sequence[Trial]) -> str:

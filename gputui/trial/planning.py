@@ -293,9 +293,9 @@ def plan(
     findings: Sequence[Finding], functions: Sequence[str] = (), *, everything: bool = False
 ) -> list[Candidate]:
     """The cures that answer these findings, and with `everything` all that leave results as they
-    are, the largest forecast first; then those for faults that no finding shows; ablations last,
-    one for each finding that has one, and of these functions of the program if there are
-    findings."""
+    are, the largest forecast first; then those for faults that no finding shows; ablations last:
+    for each finding those of its cause and of the function at its line, and of these functions of
+    the program if there are findings."""
     chosen: dict[str, Candidate] = {}
     all_cures = cures()
     for finding in findings:
@@ -359,18 +359,17 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
     chosen: dict[str, Candidate] = {}
 
     def choose(name: str, cure: type[Cure], finding: Finding | None) -> None:
-        forecast = None if finding is None else _forecast(finding, cure)
+        answers = finding is not None and finding.cause in cure.answers
+        forecast = _forecast(finding, cure) if finding is not None and answers else None
         chosen.setdefault(name, Candidate(name, cure, finding, forecast))
 
     for finding in findings:
         for cure in answering(finding.cause):
-            if cure.result != BOUND:
-                continue
-            names = [cure.name]
-            if cure.argument:
-                names = [f"{cure.name}@{place}" for place in _places(finding)]
-            for name in names:
-                choose(name, cure, finding)
+            if cure.result == BOUND and not cure.argument:
+                choose(cure.name, cure, finding)
+        # Whatever it is about: without the function at its line there is none of it.
+        for place in _places(finding):
+            choose(f"{Skip.name}@{place}", Skip, finding)
     first = findings[0] if findings else None
     for place in _places(None, functions):
         choose(f"{Skip.name}@{place}", Skip, first)

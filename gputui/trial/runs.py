@@ -306,6 +306,38 @@ def trackers_off() -> Iterator[None]:
             os.environ.update(before)
 
 
+_JAX_FOLDER, _JAX_LEAST_S, _JAX_LEAST_BYTES = (
+    "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def compiled_once() -> Iterator[Callable[[float | None], None]]:
+    """What JAX compiles in one program that is started here the next one takes from a folder that
+    goes at the end: a program that compiled for 40 s did so in each of its runs. What is given says
+    from how many seconds of compiling on, None for not at all. A user's own folder stays."""
+    if _JAX_FOLDER in os.environ:
+        yield lambda _: None
+        return
+    before = {name: os.environ.get(name) for name in (_JAX_LEAST_S, _JAX_LEAST_BYTES)}
+
+    def keep(least_s: float | None) -> None:
+        os.environ.pop(_JAX_FOLDER, None)
+        if least_s is not None:
+            kept = {_JAX_FOLDER: place, _JAX_LEAST_S: str(least_s), _JAX_LEAST_BYTES: "0"}
+            os.environ.update(kept)
+
+    with tempfile.TemporaryDirectory(prefix="gputui-compiled-") as place:
+        try:
+            yield keep
+        finally:
+            keep(None)
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                os.environ.update({name: value} if value is not None else {})
+
+
 class RunPlan(NamedTuple):
     """What is tried in one run: cures that are switched on and off in it, those that are on from
     the end of its warm-up, and those that are on from its start."""
@@ -317,6 +349,10 @@ class RunPlan(NamedTuple):
     """Others, of which the program is only asked whether they would change anything."""
     later: tuple[str, ...] = ()
     """Of the switched ones those that are tried once the others need no more pairs."""
+    bounds: tuple[str, ...] = ()
+    """Of them ablations, which come last of all."""
+    held_then: tuple[str, ...] = ()
+    """Those that are on from the first ablation to the end of the run."""
     seed: int = 0
     block_s: float = 0.25
     warm_s: float = 2.0
@@ -329,6 +365,8 @@ class RunPlan(NamedTuple):
                 "held": self.held,
                 "asked": self.asked,
                 "later": self.later,
+                "bounds": self.bounds,
+                "held_then": self.held_then,
                 "seed": self.seed,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,
@@ -384,12 +422,15 @@ class ProgramResult(NamedTuple):
         """How many losses there were before anything was tried."""
         return self.steps.first if self.steps is not None else 0
 
-    def without_cures(self, least: int) -> ProgramResult | None:
-        """Of a run with cures that are switched the blocks in which none is on, and its losses
-        until the first goes on; None where either are fewer than `least`."""
-        if self.steps is None or self.steps.first < least or self.failure:
+    def without_cures(self, least: int, bounds: Sequence[str] = ()) -> ProgramResult | None:
+        """Of a run with cures that are switched the blocks in which none is on, but those of
+        ablations; and its losses until the first goes on. None where either are fewer than
+        `least`; of a program that has no losses its modules' outputs are enough."""
+        if self.steps is None or self.failure:
             return None
-        off = [block for block in self.steps.blocks if not block.on]
+        if self.steps.first < least and (self.steps.losses or not self.steps.outputs):
+            return None
+        off = [block for block in self.steps.blocks if not block.on and block.cure not in bounds]
         losses = self.steps.losses[: self.steps.first]
         calls = self.steps.losses_a_step
         alone = replace(self.steps, blocks=off, losses=losses, calls_a_step=calls)

@@ -75,8 +75,9 @@ PROMISING = 1.01
 READY_S = 3.0
 """A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
 
-PROVEN = 1.5
-"""The weight of the proof of all gains together where the budget is divided: see `run`."""
+PROVEN, BOUNDS = 1.5, 4.0
+"""The weights of the proof of all gains together, and of ablations, where the budget is divided:
+see `run`."""
 
 
 class Request(NamedTuple):
@@ -145,11 +146,10 @@ class Trials:
 
     def run(self) -> Outcome:
         """Try everything that fits into the budget, first what the findings promise something of:
-        cures that are switched in one run, those that need a run each; all proven ones together;
-        ablations; then cures that nothing is promised of. Each phase has its weight of the time
-        that is left."""
+        cures that are switched in one run, and last in that run ablations; cures that need a run
+        each; all proven ones together; ablations that are left; then cures that nothing is promised
+        of. Each phase has its weight of the time that is left."""
         switched: list[Measured] = []
-        switched_too: list[Measured] = []
         constant: list[Measured] = []
         constant_too: list[Measured] = []
         ablations: list[Measured] = []
@@ -166,15 +166,14 @@ class Trials:
             if cure.result == BOUND:
                 ablations.append(each)
             elif cure.in_one_run and not each.is_by_itself:
-                (switched if is_forecast else switched_too).append(each)
+                switched.append(each)
             else:
                 (constant if is_forecast else constant_too).append(each)
         phases: list[tuple[float, list[Measured], Callable[[list[Measured]], None]]] = [
             (9.0, switched, self._switch),
             (9.0, constant, self._run_each),
             (PROVEN, self._measured, self._prove_together),
-            (4.0, ablations, self._ablate),
-            (1.0, switched_too, self._switch),
+            (BOUNDS, ablations, self._ablate),
             (1.0, constant_too, self._run_each),
         ]
         if not any(each.candidate.forecast for each in switched) and any(
@@ -275,40 +274,50 @@ class Trials:
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
             if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
                 break
+            last, last_s = self._switched_last(open_ones)
+            open_ones += last
             names = tuple(each.candidate.name for each in open_ones)
+            bounds = tuple(each.candidate.name for each in open_ones if _is_bound(each))
             seed = self._request.seed + attempt
             lead = self._lead(open_ones)
             later = tuple(
                 each.candidate.name for each in open_ones
-                if not each.candidate.forecast and each not in lead
+                if not each.candidate.forecast and each not in lead and not _is_bound(each)
                 and not each.candidate.cure.is_certain
             )  # fmt: skip
-            plan = RunPlan(names, held=held, asked=self._asked(), later=later, seed=seed)
+            plan = RunPlan(
+                names, held=held, asked=self._asked(), later=later, seed=seed, bounds=bounds,
+                held_then=(NoSaves.name,) if last else (),
+            )  # fmt: skip
             before = {each.candidate.name: list(each.pairs) for each in open_ones}
             # What an ablation shows is no claim of a cure's, and the other way round.
-            is_bound = open_ones[0].candidate.cure.result == BOUND
-            others = sum(
-                bool(each.on_ns) and each not in open_ones
-                and (each.candidate.cure.result == BOUND) == is_bound
-                for each in self._measured
-            )  # fmt: skip
+            others = [each for each in self._measured if each.on_ns and each not in open_ones]
+            beside = {
+                is_bound: sum(_is_bound(each) == is_bound for each in others)
+                for is_bound in (False, True)
+            }
             self._request.tell(f"in one run: {_listed(names)}")
             waiting = [each for each in self._lead(self._measured) if self._waits(each)]
             alternation = Alternation(
-                before, left_s, others, self._input_share, self._request.pass_on,
-                later if waiting else (),
+                before, left_s, beside[False], self._input_share, self._request.pass_on,
+                later if waiting else (), bounds, last_s if last else left_s, beside[True],
             )  # fmt: skip
             result = self._run(plan, alternation.look)
-            self._take(open_ones, before, result, others)
+            self._take(open_ones, before, result, beside)
             seconds = result.seconds
-            self._remarks += [result.notes[each] for each in held if each in result.notes]
+            self._remarks += [
+                result.notes[each] for each in (*held, *plan.held_then) if each in result.notes
+            ]
             if result.steps is None or not result.steps.blocks:
                 if self._cannot_time(result):
                     break
                 continue
             self._is_brief = self._is_brief or result.has_ended
-            if not any(each.gain is not None and each.gain.is_claimed for each in open_ones):
-                self._between = result.without_cures(LOOKS[0])
+            if not any(
+                each.gain is not None and each.gain.is_claimed and not _is_bound(each)
+                for each in open_ones
+            ):
+                self._between = result.without_cures(LOOKS[0], bounds)
             if all(name in result.not_applied for name in names) and not held:
                 self._between = None
                 self._keep_plain(result)  # nothing was switched in it
@@ -317,6 +326,25 @@ class Trials:
                 self._blame(open_ones, result, result.ended_by)
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
+
+    def _switched_last(self, group: list[Measured]) -> tuple[list[Measured], float]:
+        """The ablations that come last in a run of these cures, which spares another start of the
+        program, and for how long at most: those of causes of which no cure waits for runs of its
+        own."""
+        if any(map(_is_bound, group)):
+            return [], 0.0
+        waiting = [
+            each.candidate.finding for each in self._measured
+            if each not in group and not _is_bound(each) and self._waits(each)
+        ]  # fmt: skip
+        causes = {finding.cause for finding in waiting if finding is not None}
+        last = [
+            each for each in self._measured
+            if _is_bound(each) and each.candidate.cure is not NoSaves and not each.why
+            and not is_decided(each.gain) and not each.is_by_itself and not self._answered(each)
+            and (each.candidate.finding is None or each.candidate.finding.cause not in causes)
+        ]  # fmt: skip
+        return last, self._all_left_s * BOUNDS / (2.0 * 9.0 + PROVEN + BOUNDS)
 
     def _waits(self, each: Measured) -> bool:
         """Whether it promises something, and has not been tried."""
@@ -360,11 +388,18 @@ class Trials:
         group: list[Measured],
         before: dict[str, list[Pair]],
         result: ProgramResult,
-        others: int,
+        beside: dict[bool, int],
     ) -> None:
+        """`beside` says how many ablations, and others, were measured in other runs."""
         steps = result.steps
         self._hear(result)
-        rivals = others + sum(each.candidate.name not in result.not_applied for each in group)
+        rivals = {
+            is_bound: number + sum(
+                each.candidate.name not in result.not_applied and _is_bound(each) == is_bound
+                for each in group
+            )
+            for is_bound, number in beside.items()
+        }  # fmt: skip
         for each in group:
             name = each.candidate.name
             if steps is None:
@@ -373,7 +408,7 @@ class Trials:
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.pairs = before[name] + steps.pairs(name)
-            each.rivals = max(1, rivals)
+            each.rivals = max(1, rivals[_is_bound(each)])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
             if each.gain is None and show_nothing(each.pairs):
                 each.why = f"none of {len(each.pairs)} pairs showed a gain"
@@ -687,6 +722,10 @@ class Trials:
             reason=sanitize(reason_of(trials, request.diagnosis.findings), 600),
             remarks=tuple(dict.fromkeys(self._remarks)),
         )
+
+
+def _is_bound(each: Measured) -> bool:
+    return each.candidate.cure.result == BOUND
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from pathlib import Path
 
@@ -12,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.cures import BOUND, DIFFERENT, cures
-from gputui.model.leaves import CAUSES, LEAF_OF_KEY
+from gputui.cures import ANY, BOUND, DIFFERENT, cures
+from gputui.model.leaves import CAUSES, LEAF_OF_KEY, LEAVES
+from gputui.report import explain
 from gputui.report.explain.finding import Finding, Gain
 from gputui.trial.outcome import (
     MOST_LINES,
@@ -73,11 +75,38 @@ def test_the_function_at_a_findings_line_is_skipped() -> None:
     names = [candidate.name for candidate in plan([chain], ["sim.py:main", "sim.py:collide"])]
     assert [n for n in names if "@" in n] == [
         "compile_function@sim.py:advance", "compile_function@sim.py:collide",
-        "skip@sim.py:collide",
+        "skip@sim.py:advance", "skip@sim.py:collide",
     ]  # fmt: skip
     for place in ("", "train.py:3 <module>", "../x.py;rm:1 f", "train.py:9 main"):
         others = plan([finding("idle.host", place=place)])
         assert not any(each.name.startswith("skip") for each in others), place
+
+
+def every_cause() -> set[str]:
+    """What findings are about: leaves of the time tree, and what rules name in the source."""
+    source = "".join(path.read_text() for path in Path(explain.__file__).parent.glob("*.py"))
+    said = re.findall(
+        r'\bcause="(\w+)"|^        "([a-z_0-9]+)",$|^[A-Z_]+ = "([a-z_]+)"$', source, re.M
+    )
+    return {LEAVES[leaf].key for leaf in CAUSES} | {
+        name for names in said for name in names if name
+    }
+
+
+def test_every_cause_leads_to_a_cure_an_ablation_or_a_line() -> None:
+    for cause in every_cause():
+        placed = plan([finding(cause, place="train.py:62 report")])
+        of_it = [each for each in placed if each.finding and each.finding.cause == cause]
+        assert any(each.cure.result == BOUND for each in of_it), cause
+        planned = plan([finding(cause, advice="write it so")])
+        if not any(each.finding and each.finding.cause == cause for each in planned):
+            said = reason_of((), [finding(cause, advice="write it so")])
+            assert said.endswith("changes what it is slow for (word): write it so."), cause
+
+
+def test_cures_answer_causes_that_there_are() -> None:
+    answered = {cause for cure in cures().values() for cause in cure.answers} - {ANY}
+    assert answered <= every_cause(), answered - every_cause()
 
 
 @pytest.mark.parametrize(

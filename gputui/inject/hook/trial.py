@@ -21,7 +21,7 @@ by gputui.trial.runs:
     {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
 
-gputui may write `trial-active` there: the cures that still need pairs, as JSON.
+gputui may write `trial-active` there: the cures that get pairs from now on, as JSON.
 
 Ranks of a job on one host decide together: rank 0 says in `trial-start` from which step on, and of
 how many steps blocks are, and from there all is counted alike.
@@ -61,6 +61,8 @@ OVER_PAUSES, MOST_BLOCK_S = 4.0, 6.0
 """A block of whole stretches from pause to pause is about so many times as long as others, and so
 long at most: blocks of one stretch of eight steps had ratios within 2 %, those of two steps 30, 1
 and 1/30."""
+AS_IT_IS = 12
+"""Blocks of the program as it is before ablations, where no cure had any."""
 ALONE_PAIRS = 20
 """Pairs of each that is not for later at most, before all are switched in turn."""
 WAITED = 0.01
@@ -78,7 +80,8 @@ class Plan:
     """What is tried, from JSON: cures that are switched (none: blocks are only timed), those that
     are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
     last at least. Of those `asked` it is said whether they would change anything here; those that
-    are tried `later` are switched once the others need no more pairs."""
+    are tried `later` are switched once the others need no more pairs, and ablations, `bounds`, last
+    of all: from the first of them on `held_then` are on to the end, and no cure is."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
@@ -86,6 +89,8 @@ class Plan:
         self.held = [str(name) for name in words.get("held", ())]
         self.asked = [str(name) for name in words.get("asked", ())]
         self.later = frozenset(map(str, words.get("later", ())))
+        self.bounds = frozenset(map(str, words.get("bounds", ())))
+        self.held_then = [str(name) for name in words.get("held_then", ())]
         self.seed = int(words.get("seed", 0))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
@@ -540,30 +545,44 @@ class TrialInProgram:
         where there are pauses, each pair begins anywhere between two of them: or blocks without it
         might have the pauses that those with it have not."""
         settles = max(1, steps // 2)
-        every = [cure for cure in self._plan.cures if cure not in self._failed]
+        every = self._active(0)
         if not every:
             yield _Block(None, "", False, settles)
             number = 0
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
-        first = [cure for cure in every if cure not in self._plan.later]
+        plan = self._plan
+        first = [cure for cure in every if cure not in plan.later and cure not in plan.bounds]
         pair = 0
-        while every and pair < self._plan.most_pairs:
-            are_alone = pair < len(first) * ALONE_PAIRS
-            turn = [cure for cure in every if are_alone and cure in first] or list(every)
-            self._random.shuffle(turn)
-            for cure in turn:
-                order = [False, True]
-                self._random.shuffle(order)
-                if apart:
-                    yield _Block(None, cure, order[0], 1 + self._random.randrange(apart))
-                for wanted in order:
-                    yield _Block(None, cure, wanted, settles)
-                    yield _Block(pair, cure, wanted, steps)
+        if plan.held_then and all(cure in plan.bounds for cure in every):
+            # No cure leaves blocks of the program as it is, for those that need runs of their own.
+            yield _Block(None, "", False, settles)
+            while pair < AS_IT_IS:
+                yield _Block(pair, "", False, steps)
                 pair += 1
-            still = self._active(pair)
-            every = [cure for cure in every if cure in still]
+        turn: list[str] = []
+        while every and pair < plan.most_pairs:
+            # What was said meanwhile: one that gains may get all pairs until that is proven.
+            turn = [cure for cure in turn if cure in every]
+            if not turn:
+                are_alone = pair < len(first) * ALONE_PAIRS
+                turn = (
+                    [cure for cure in every if are_alone and cure in first]
+                    or [cure for cure in every if cure not in plan.bounds]
+                    or every[:]
+                )
+                self._random.shuffle(turn)
+            cure = turn.pop()
+            order = [False, True]
+            self._random.shuffle(order)
+            if apart:
+                yield _Block(None, cure, order[0], 1 + self._random.randrange(apart))
+            for wanted in order:
+                yield _Block(None, cure, wanted, settles)
+                yield _Block(pair, cure, wanted, steps)
+            pair += 1
+            every = self._active(pair)
         yield _Block(None, "", False, 1)
 
     def _switches(self, name: str) -> bool:
@@ -579,14 +598,21 @@ class TrialInProgram:
         return True
 
     def _active(self, pair: int) -> list[str]:
-        """The cures that still need pairs."""
-        said = self._read("trial-active") or {}
-        left = [name for name in self._plan.cures if name not in self._failed]
+        """The cures that get pairs from this one on."""
+        said = self._read("trial-active")
         # Ranks read it at different moments: it says itself from which pair on it holds.
         if said and pair >= int(said.get("from", 0)):
-            left = [name for name in left if name in said["cures"]]
-        return left
+            self._said_active = frozenset(said["cures"])
+        return [
+            name for name in self._plan.cures
+            if name not in self._failed
+            and (self._said_active is None or name in self._said_active)
+            and (not self._is_spoilt or name in self._plan.bounds)
+        ]  # fmt: skip
 
+    _said_active: frozenset[str] | None = None
+    _is_spoilt = False
+    """Whether an ablation has been on: what the program computes since then is wrong."""
     _failed: frozenset[str] = frozenset()
 
     def _end_block(self) -> None:
@@ -633,6 +659,10 @@ class TrialInProgram:
         if self._cures is None:
             return True
         began_ns = time.perf_counter_ns()
+        if block.cure in self._plan.bounds and not self._is_spoilt:
+            self._is_spoilt = True
+            for name in self._plan.held_then:
+                self._cures.switch(name, True)
         for name in list(self._cures.undo):
             if name in self._plan.cures and (name != block.cure or not block.on):
                 self._cures.switch(name, False)
