@@ -163,6 +163,39 @@ def test_copies_that_no_kernel_makes_are_called_so() -> None:
     assert one.sentence.startswith("Kernels that only copy tensors")
 
 
+DIFFERENCE = "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl<CUDAFunctor_add<>>>"
+SQUARE = "void at::native::vectorized_elementwise_kernel<4, pow_tensor_scalar_kernel_impl<float>>"
+SUM = "void at::native::reduce_kernel<512, 1, ReduceOp<float, func_wrapper_t<float, sum_functor>>>"
+
+
+@pytest.mark.parametrize(
+    ("shares", "is_said"),
+    [
+        ({DIFFERENCE: 0.3, SQUARE: 0.2, SUM: 0.12}, True),
+        ({DIFFERENCE: 0.3, SQUARE: 0.2, SUM: 0.02}, False),
+        ({DIFFERENCE: 0.15, SQUARE: 0.1, SUM: 0.15}, False),
+        ({DIFFERENCE.replace("elementwise_k", "vectorized_elementwise_k"): 0.5, SUM: 0.2}, False),
+    ],
+)
+def test_distances_that_are_written_out_are_told(shares: dict[str, float], is_said: bool) -> None:
+    every = {**shares, "nvjet_gemm": 0.95 - sum(shares.values())}
+    ran = tuple(
+        KernelDelta(process=1, range=0, kernel=n, device=0, time=times(round(1e6 * share)))
+        for n, share in enumerate(every.values(), 1)
+    )
+    analysis = Analysis(
+        *a_run(
+            delta(BUSY),
+            *(KernelDefined(time_ns=1, kernel=n, name=name, mangled=name)
+              for n, name in enumerate(every, 1)),
+            CaptureDelta(time_ns=2, process=1, kernels=ran),
+        )
+    )  # fmt: skip
+    answer = conclusion(analysis)
+    assert answer is not None
+    assert (answer.word == "DIFFERENCES OF ALL PAIRS") is is_said
+
+
 @pytest.mark.parametrize(("name", "share", "is_said"), [(FUSED, 0.4, True), (SORT, 0.4, False)])
 def test_an_optimizer_that_takes_long_is_told_with_its_line(
     name: str, share: float, is_said: bool

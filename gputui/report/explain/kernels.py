@@ -303,10 +303,10 @@ def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
     if place:
         return (f"It is called at {place}",)
     names = analysis.kernel_names
-    launched = _launched(analysis, {n for n in names if cause.kernels.search(names[n].name)})
-    if not launched and cause.key.endswith("optimizer"):
+    at_lines = launched(analysis, {n for n in names if cause.kernels.search(names[n].name)})
+    if not at_lines and cause.key.endswith("optimizer"):
         return ("At optimizer.step(), whose line was not recorded",)
-    return launched
+    return at_lines
 
 
 _OF_BATCH_NORM = re.compile(r"batch_norm_(?!.*channels_last)")
@@ -468,14 +468,14 @@ def slow_kernels(analysis: Analysis) -> Iterator[Finding]:
         gains=gain_of(NEARER * gain, gain),
         evidence=(
             *([f"The longest: {listed}"] if listed else ()),
-            *_launched(analysis, {n for n in names if names[n] == longest}),
+            *launched(analysis, {n for n in names if names[n] == longest}),
         ),
         kernel=longest,
         leads=True,
     )
 
 
-def _launched(analysis: Analysis, numbers: set[int]) -> tuple[str, ...]:
+def launched(analysis: Analysis, numbers: set[int]) -> tuple[str, ...]:
     """Where these kernels were seen launched, as evidence."""
     place = launched_at(analysis.run, numbers)
     return (f"Its kernels were seen launched at {place}",) if place else ()
