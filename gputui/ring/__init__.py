@@ -28,8 +28,8 @@ SAMPLE_NS_MAX = 10_000
 """The most a timed call counts for: one that took longer waited for a core."""
 
 
-GROWN = 4
-"""A flag in `source_kind` of a STEP record, beside the unit of its items."""
+GROWN, LEARNS = 4, 8
+"""Flags in `source_kind` of a STEP record, beside the unit of its items."""
 
 
 class RecordKind(enum.IntEnum):
@@ -76,7 +76,8 @@ class RecordKind(enum.IntEnum):
     place in STEP_SOURCES plus 1), `name` the site at that source, `value` the ordinal of the mark
     among those of this source and site, from 1. `end` is how many items the step had, in the unit
     `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN if the step's
-    input is one longer than that before). For a loop, `end` is in how many other loops it lies."""
+    input is one longer than that before, LEARNS if gradients are kept). For a loop, `end` is in how
+    many other loops it lies."""
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""

@@ -9,7 +9,7 @@ import pytest
 
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
-from gputui.ring import GROWN, RecordKind
+from gputui.ring import GROWN, LEARNS, RecordKind
 from tests.inject.traced import python_of, run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -206,14 +206,15 @@ def test_the_end_of_an_optimizers_step_is_a_mark_with_accumulated_gradients_and_
 def test_the_outermost_module_is_marked_and_none_inside_it(tmp_path):
     outcome = run_python(
         TRAINING + WAIT_FOR_LOOK + "slow = Slow()\nfor _ in range(3):\n"
-        "    slow(torch.randn(4, 8))\n",
+        "    slow(torch.randn(4, 8))\nwith torch.no_grad():\n    slow(torch.randn(4, 8))\n",
         tmp_path, step_marks=True,
     )  # fmt: skip
     ((key, ordinals),) = _marks(outcome).items()
     assert key == ("module", "Slow")
-    assert ordinals == [1, 2], "all after the one in which it was found"
-    items = outcome.trace.of(RecordKind.STEP)["end"].tolist()
-    assert set(items) == {4}, "the samples of a batch"
+    assert ordinals == [1, 2, 3], "all after the one in which it was found"
+    steps = outcome.trace.of(RecordKind.STEP)
+    assert set(steps["end"].tolist()) == {4}, "the samples of a batch"
+    assert ((steps["source_kind"] & LEARNS) != 0).tolist() == [True, True, False]
 
 
 def test_gradients_that_no_optimizer_uses_are_told_once_with_the_line_of_the_call(tmp_path):
@@ -263,7 +264,8 @@ for lengths, named in (((4, 5, 6, 6), True), ((4, 5, 6, 1, 1), False)):
     marks = outcome.trace.of(RecordKind.STEP)[-9:]
     grown = (marks["source_kind"] & GROWN).astype(bool).tolist()
     assert grown == [False, True, True, False, False, True, True, False, False]
-    units = [ITEM_UNITS[unit - 1] for unit in (marks["source_kind"] & ~np.uint8(GROWN)).tolist()]
+    numbers = (marks["source_kind"] & ~np.uint8(GROWN | LEARNS)).tolist()
+    units = [ITEM_UNITS[number - 1] for number in numbers]
     assert units == ["tokens"] * 4 + ["samples", "tokens", "tokens", "samples", "samples"]
     assert marks["end"].tolist() == [12, 15, 18, 18, 3, 15, 18, 3, 3]
 

@@ -8,6 +8,7 @@ For `traced_process`. Not in `tracker`, which seeks steps in what a program laun
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.naming import XLA_DOMAIN
 from gputui.model.steps import BELIEVED, HELD_NS
-from gputui.ring import GROWN, RecordKind
+from gputui.ring import GROWN, LEARNS, RecordKind
 
 MOST_SITES = 256
 """For how many threads and sites of a process marks are reported; marks of further ones are left
@@ -27,6 +28,9 @@ out."""
 
 MOST_RECENT = 1 << 16
 """Newest marks of a site that are remembered, of the last 10 s."""
+
+MOST_SIZES = 256
+"""Numbers of items whose calls of a module are counted; of further ones those are left out."""
 
 MOST_NAMES = 100_000
 """Names of ranges that are looked at for XLA's calls."""
@@ -85,8 +89,8 @@ OF_TIME = 0.02
 """Part of the time that its usual turns take: a list of 24 layers that is made once a request turns
 24 times in a few µs."""
 UPDATES = 16
-"""Updates, or what else is called, up to which a turn of a loop is a step, as in reinforcement
-learning: more are an epoch."""
+"""Updates up to which a turn of a loop is a step where nothing is known to be played in it: more
+are an epoch."""
 EPOCH = 64
 """Calls of a jitted function, or of a model that is not trained, from which a turn of a loop is an
 epoch or a text where another loop makes one a turn: of layers that are called one by one, and of
@@ -119,8 +123,19 @@ class _Marks:
         self.all_items = self.all_marks = 0
         self.unit = 0
         self.grown = 0
+        self.calls: Counter[tuple[int, bool]] = Counter()
+        """How often a module was called for so many items, to learn from them or not."""
         self.depth = 0
         """In how many other loops a loop lies."""
+
+    def count_calls(self, records: Slots) -> None:
+        """Counts calls of a module by what it was given."""
+        learns = (records["source_kind"] & LEARNS) != 0
+        kinds, counts = np.unique(records["end"] << np.uint64(1) | learns, return_counts=True)
+        for kind, count in zip(kinds.tolist(), counts.tolist(), strict=True):
+            call = kind >> 1, bool(kind & 1)
+            if call in self.calls or len(self.calls) < MOST_SIZES:
+                self.calls[call] += count
 
 
 # XLA's range around a call of a compiled module: `XlaModule:#hlo_module=jit_step,program_id=7#`
@@ -237,6 +252,11 @@ FILLED = 0.95
 batches of an epoch, and not the updates after a short rollout (0.90 to 0.93)."""
 
 
+FILLING_TURNS = 0.5
+"""Part of the turns that are several of the loop inside, of an epoch: a learner that updates itself
+50 times in one of 50 turns has steps without any."""
+
+
 def _held(turns: Int64s, inner: Int64s, least: int) -> int:
     """How many marks of something else the turns of a loop hold, where each has as many; 0 where
     not, and of fewer turns."""
@@ -246,6 +266,16 @@ def _held(turns: Int64s, inner: Int64s, least: int) -> int:
     usual = int(np.median(counts))
     return usual if (counts == usual).mean() >= 0.9 else 0
 
+
+PLAYED = 3
+"""How many times more items a learner learns from at once than it plays for: 8 to 32 of PPO with 16
+environments, 6 of 4,096 environments; an evaluation has batches as large as the training or larger.
+"""
+PLAYS = 8
+"""Calls that play in a loop's turn of several updates, at least: one small call is the last batch
+of an evaluation."""
+PLAYS_ONCE = 0.5
+"""The same in a turn with one update or none, as of DQN."""
 
 ROLLOUT = 1.25
 """Calls of the model for each update in a loop's turn from which it also plays, as in reinforcement
@@ -266,7 +296,7 @@ def _fills(its: Int64s, turns: Int64s) -> bool:
     rows = np.searchsorted(its, turns)
     counts = np.diff(rows)
     several = counts > 1
-    if not several.any():
+    if several.mean() < FILLING_TURNS:
         return False
     first, last = rows[:-1][several], rows[1:][several] - 1
     # A turn's mark is its end: the first one of each begins before.
@@ -292,6 +322,8 @@ def _token_loop(
 def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
     """Whether another site marks the same steps, so that there is no reason to change."""
     counts = len(moments[chosen]), len(moments[other])
+    if chosen.source == "loop" != other.source:
+        return _held(moments[chosen], moments[other], SETTLED_MARKS) == 1
     return (
         chosen.source == other.source != "loop"
         and abs(counts[0] - counts[1]) <= 0.1 * max(counts) + 1
@@ -351,7 +383,9 @@ class ProgramSteps:
                 marks.began_ns = marks.began_ns or int(marks.new_ns[0][0])
                 continue
             marks.grown += int(np.count_nonzero(its["source_kind"] & GROWN))
-            unit = int(newest["source_kind"]) & ~GROWN
+            if site.source == "module":
+                marks.count_calls(its)
+            unit = int(newest["source_kind"]) & ~(GROWN | LEARNS)
             if 0 < unit <= len(ITEM_UNITS):
                 marks.unit = unit
                 items = int(np.minimum(its["end"], 1 << 40).sum())
@@ -518,6 +552,31 @@ class ProgramSteps:
         }
         return _of_loops(turns, depths, self.chosen)
 
+    def _plays(self, updates: Int64s, turns: Int64s) -> bool:
+        """Whether the turns of a loop also play, as in reinforcement learning: a model is called
+        without learning for far fewer items than it learns from at once."""
+        modules = [marks for site, marks in self._sites.items() if site.source == "module"]
+        calls = sum((marks.calls for marks in modules), Counter[tuple[int, bool]]())
+        learned = sum(count for (_, learns), count in calls.items() if learns)
+        if not learned or len(turns) < LOOP_TURNS:
+            return False
+        before, usual = 0, 0
+        for (items, learns), count in sorted(calls.items()):
+            before += count * learns
+            if 2 * before >= learned:
+                usual = items
+                break
+        played = sum(
+            count
+            for (items, learns), count in calls.items()
+            if not learns and PLAYED * items <= usual
+        )
+        rows = [np.searchsorted(self._moments(marks), turns[[0, -1]]) for marks in modules]
+        each = sum(int(last - first) for first, last in rows) / (len(turns) - 1)
+        each *= played / calls.total()
+        several = np.count_nonzero((updates > turns[0]) & (updates <= turns[-1])) >= len(turns)
+        return bool(each >= (PLAYS if several else PLAYS_ONCE))
+
     @staticmethod
     def _moments(marks: _Marks) -> Int64s:
         return np.concatenate((marks.recent_ns, *marks.new_ns))
@@ -572,15 +631,16 @@ class ProgramSteps:
                     continue
                 turn = self._turn_of(moments[inner], moments, depths)
                 several = _held(turns, moments[inner], LOOP_TURNS)
+                plays = self._plays(moments[inner], turns)
                 # What is learned after a rollout is gone through several times, in two loops.
                 is_next = turn is not None and depths[turn] <= depths[loop] + 1
                 if turn is not None and (
-                    several <= 1
+                    (several <= 1 and (turn == loop or not plays))
                     or (is_next and _fills(moments[turn], turns))
                     or (is_next and 0 < _calls(moments, turns) < ROLLOUT * several)
                 ):
                     return turn
-                if 1 < several <= UPDATES:
+                if plays or 1 < several <= UPDATES:
                     del best[inner.source]
             # Launches that run ahead come in bursts, 12 turns in 40 ms, then none for 400: a loop
             # whose turns are not alike holds one call each, and what is alike inside of it none.

@@ -27,9 +27,9 @@ SOURCES = (
 """In the order of their numbers, from 1: the beginning of the model's STEP_SOURCES."""
 SAMPLES, TOKENS = 1, 2
 """The numbers of the model's ITEM_UNITS."""
-GROWN = 4
+GROWN, LEARNS = 4, 8
 """Added to a unit where the step's input is one longer than that of the step before, as a text is
-that is gone through again for each token."""
+that is gone through again for each token; and where gradients of a module's call are kept."""
 
 MOST_OPTIMIZERS = 16
 """More are of one step: an optimizer for each parameter that runs in the backward pass."""
@@ -249,7 +249,8 @@ class _OutermostModules(threading.Thread):
             inside.any = True
             try:
                 items, unit, length = _items_of(args, kwargs)
-                if items and learns():
+                learning = LEARNS if items and learns() else 0
+                if learning:
                     marks.items += items
                     marks.unit = unit
                     learned += 1
@@ -258,7 +259,7 @@ class _OutermostModules(threading.Thread):
                 if length and length == newest + 1:
                     items, unit = items * (1 if unit == TOKENS else length), TOKENS | GROWN
                 newest = length
-                step(site, items, unit)
+                step(site, items, unit | learning)
                 made = call(module, *args, **kwargs)
                 if marks.returned is not None:
                     marks.returned((*args, *kwargs.values()), made)

@@ -10,7 +10,7 @@ import pytest
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.scope import beside_benchmark
-from gputui.ring import RecordKind
+from gputui.ring import LEARNS, RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.events_for_tests import attached, run_started
@@ -20,7 +20,7 @@ TOKEN = STEP_SOURCES.index("token") + 1
 MODULE = STEP_SOURCES.index("module") + 1
 TQDM = STEP_SOURCES.index("tqdm") + 1
 LOOP = STEP_SOURCES.index("loop") + 1
-TOKENS = 2
+SAMPLES, TOKENS = 1, 2
 MS = 1_000_000
 
 
@@ -388,6 +388,74 @@ def test_several_updates_are_a_step_and_many_are_an_epoch(updates, turns, expect
     assert source == expected
     each_ns = 8 * MS * (updates if expected == "loop" else 1)
     assert abs(mean_ns - each_ns) < 0.02 * each_ns
+
+
+def _call(program, ordinal, time, items, learns=False):
+    mark = _mark(program, ordinal, time, MODULE, "Policy", items)
+    mark["source_kind"] = SAMPLES | LEARNS * learns
+    return mark
+
+
+@pytest.mark.parametrize(("played", "expected_ms"), [(16, 320), (128, 8)])
+def test_a_turn_that_plays_is_a_step_with_any_number_of_updates(played, expected_ms):
+    """As of PPO: 32 updates of 128 samples after 40 observations of 16 environments; an evaluation
+    of 40 batches is none."""
+    program, steps = Program(), []
+    for n in range(16 * 32):
+        at = (n // 32 * 320 + n % 32 * 8) * MS
+        records = [_call(program, 72 * (n // 32) + n % 32 + 1, at + 1_000, 128, learns=True),
+                   *_launches(program, at + 2_000, 80), _mark(program, n + 1, at + 7 * MS),
+                   _turn(program, n + 1, at + 8 * MS - 2_000, "ppo.py:37", 2)]  # fmt: skip
+        if n % 32 == 31:
+            for k in range(40):
+                begin = at + (8 + k) * MS
+                records += [_call(program, 72 * (n // 32) + 33 + k, begin, played),
+                            *_launches(program, begin + 1_000, 10, name="play"),
+                            _turn(program, 40 * (n // 32) + k + 1, begin + MS - 2_000,
+                                  "ppo.py:20", 1)]  # fmt: skip
+            records.append(_turn(program, n // 32 + 1, at + 64 * MS, "ppo.py:46", 0))
+        steps.append(records)
+    tree = time_tree(_run(program, steps, 64))
+    assert tree is not None
+    assert tree.step_ns.median == pytest.approx(expected_ms * MS, rel=0.02)
+
+
+def test_the_turns_in_which_a_learner_plays_are_its_steps_though_it_learns_in_one_of_four():
+    program, steps = Program(), []
+    for n in range(400):
+        at = n * 4 * MS
+        records = [
+            _call(program, n + n // 4 + 1, at + 1_000, 1),
+            *_launches(program, at + 2_000, 20),
+        ]
+        if n % 4 == 3:
+            records += [_call(program, n + n // 4 + 2, at + MS, 64, learns=True),
+                        *_launches(program, at + MS + 1_000, 40),
+                        _mark(program, n // 4 + 1, at + 3 * MS)]  # fmt: skip
+        steps.append([*records, _turn(program, n + 1, at + 4 * MS - 2_000, "dqn.py:14", 0)])
+    source, mean_ns, count = _mean_ns(_run(program, steps))
+    assert source == "loop"
+    assert count > 390
+    assert mean_ns == pytest.approx(4 * MS, rel=0.01)
+
+
+def test_a_loop_that_marks_the_same_steps_as_an_optimizer_stays_what_they_go_by():
+    """Evaluations that become longer: it is an epoch's turn no more that is nearly all batches."""
+    program, steps, at = Program(), [], 0
+    for n in range(20 * 12):
+        records = [*_launches(program, at + 2_000, 80), _mark(program, n + 1, at + 7 * MS),
+                   _turn(program, n + 1, at + 8 * MS - 2_000, "run.py:8", 1)]  # fmt: skip
+        at += 8 * MS
+        if n % 20 == 19:
+            rest = 4 * MS if n < 120 else 60 * MS
+            records += [*_launches(program, at, 40, name="evaluate"),
+                        _turn(program, n // 20 + 2, at + rest - 1_000, "run.py:7", 0)]  # fmt: skip
+            at += rest
+        steps.append(records)
+    steps[0] = [_turn(program, 1, 1_000, "run.py:7", 0), *steps[0]]
+    source, _, count = _mean_ns(_run(program, steps))
+    assert source == "loop"
+    assert count >= 238
 
 
 def test_few_long_turns_with_their_updates_are_the_steps_from_the_third_on():
