@@ -19,7 +19,6 @@ from gputui.base import one_line
 from gputui.base.sanitize import LIKENESS
 from gputui.tui.running import Ending
 from gputui.tui.themes import defaults_of, sixteen_colors
-from gputui.tui.widgets.line_view import TextFilter
 
 # Messages that cross threads on their way to the screen.
 
@@ -53,7 +52,7 @@ def plain(text: str) -> str:
     return "".join(c if c.isascii() else "?" * cell_len(c) for c in text)
 
 
-class AsciiFilter(TextFilter):
+class AsciiFilter(LineFilter):
     """Turns every drawn line into ASCII."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

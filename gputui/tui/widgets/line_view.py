@@ -11,7 +11,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import App
-from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -105,10 +104,6 @@ FOR_READERS = "-for-readers"
 """The application's class where a screen reader reads it."""
 
 
-class TextFilter(LineFilter):
-    """A filter that changes texts; all others give each style another one."""
-
-
 def role_style(app: App[Any], role: str) -> Style:
     """The looks of a role, in the theme that is set: those of the main screen, which has them for
     dialogs and tables, too."""
@@ -125,13 +120,7 @@ class LineView(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._rows: list[Row] = []
-        self._given: Sequence[Row] = ()
-        """The same as they were made, not yet as wide as this is."""
-        self._painted: dict[int, Strip] = {}
-        self._painted_in: object = None
         self._looks: dict[str, Style] = {}
-        self._drawn_width = 0
-        self._is_painting = False
         self.is_stale = True
         """Whether its rows must be made before it is painted: it was not in sight before."""
 
@@ -152,30 +141,10 @@ class LineView(Widget):
             rows = readable(rows)
             if (place := chosen_place(rows[:height])) is not None:
                 self.app.cursor_position = self.content_region.offset + place
-        # Rows that are as they were are not padded again: a quarter of an idle screen's calls.
-        old, rows = self._rows, rows[:height]
-        known = [*zip(self._given, old, strict=True)] if width == self._drawn_width else []
-        new = [  # most are as they were
-            pair[1] if pair is not None and pair[0] == row else pad(row, width)
-            for row, pair in zip_longest(rows, known[: len(rows)])
-        ]
-        self._rows, self._given = new, rows
-        if width != self._drawn_width:
-            self._drawn_width = width
-            self._painted.clear()
-            if not self._is_painting:
-                self.refresh()
-            return
-        blank = pad((), width)
-        changed = [
-            y
-            for y, (before, after) in enumerate(zip_longest(old, new, fillvalue=blank))
-            if before is not after and before != after
-        ]
-        for y in changed:
-            self._painted.pop(y, None)
-        if changed and not self._is_painting:
-            self.refresh(*[Region(0, y, width, 1) for y in changed])
+        before, self._rows = self._rows, [pad(row, width) for row in rows[:height]]
+        lines = enumerate(zip_longest(before, self._rows))
+        if changed := [Region(0, y, width, 1) for y, (was, now) in lines if was != now]:
+            self.refresh(*changed)
 
     def draw(self) -> None:
         """Make the rows anew and show them."""
@@ -197,73 +166,22 @@ class LineView(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines in sight. Rows made only now, at the size there is, save a blank frame."""
         if self.is_stale:
-            self.is_stale, self._is_painting = False, True
+            self.is_stale = False
             self.draw()
-            self._is_painting = False
-        if self.gutter:
-            return super().render_lines(crop)
-        # Without a frame, what Textual's cache of styles does to each changed line is for nothing:
-        # a sixth of an idle screen's CPU.
-        width, filters = self.size.width, self.get_line_filters()
-        background = self.background_colors[1]
-        if self._painted_in != (width, filters, background):
-            self._painted_in = (width, filters, background)
-            self._painted.clear()
-            self._looks.clear()
-        of_texts = [one for one in filters if isinstance(one, TextFilter)]
-        lines = []
-        for y in crop.line_range:
-            line = self._painted.get(y)
-            if line is None:
-                line = self._strip_of(y, width)
-                for each in of_texts:
-                    line = line.apply_filter(each, background)
-                self._painted[y] = line
-            lines.append(line)
-        if crop.column_span != (0, width):
-            lines = [line.crop(*crop.column_span) for line in lines]
-        return lines
+        return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
-        """One line, where Textual draws a frame."""
-        return self._strip_of(y, self.size.width)
-
-    def _strip_of(self, y: int, width: int) -> Strip:
-        look = self._look
-        segments: list[Segment] = []
-        for text, role in self._rows[y] if y < len(self._rows) else ():
-            style = look(role, blank=text.isspace())
-            if segments and segments[-1].style is style:
-                segments[-1] = Segment(segments[-1].text + text, style)
-            elif text:
-                segments.append(Segment(text, style))
-        if segments and width == self._drawn_width:
-            return Strip(segments, width)
-        return Strip(segments).adjust_cell_length(width, look("text"))
+        row = self._rows[y] if y < len(self._rows) else ()
+        strip = Strip([Segment(text, self._look(role)) for text, role in row])
+        return strip.adjust_cell_length(self.size.width, self._look("text"))
 
     def notify_style_update(self) -> None:
-        """Drop strips in the old theme's colours."""
+        """Drop the looks of the old theme."""
         self._looks.clear()
-        self._painted.clear()
         super().notify_style_update()
 
-    def _look(self, role: str, *, blank: bool = False) -> Style:
-        name = f"{role} blank" if blank else role
-        style = self._looks.get(name)
-        if style is None:
-            # The looks of all roles are worked out once, from the main screen: doing so in each
-            # view delayed the first frame.
-            background = self.background_colors[1]
+    def _look(self, role: str) -> Style:
+        if role not in self._looks:
             part = role_style(self.app, role)
-            style = Style(bgcolor=self.rich_style.bgcolor) + part
-            if blank and not style.underline and not style.reverse:
-                # A blank has no foreground: 20 bytes less for every gap on the way to the terminal.
-                style = Style(bgcolor=style.bgcolor)
-            for each in self.get_line_filters():
-                if not isinstance(each, TextFilter):  # once, not for each line
-                    ((_, filtered, _),) = each.apply([Segment("x", style)], background)
-                    style = style if filtered is None else filtered
-            # Equal ones are one object: Rich compares two in Python.
-            style = next((one for one in self._looks.values() if one == style), style)
-            self._looks[name] = style
-        return style
+            self._looks[role] = Style(bgcolor=self.rich_style.bgcolor) + part
+        return self._looks[role]
