@@ -32,7 +32,6 @@ from gputui.report.schema import (
     text,
     time,
 )
-from gputui.report.statistics import TableRow, api_rows
 from gputui.state import Gpu, Run
 
 # cuMemCreate too: PyTorch's expandable segments grow by the driver's virtual memory.
@@ -59,11 +58,6 @@ def is_allocation(call: str) -> bool:
 def is_release(call: str) -> bool:
     """Whether a CUDA call of this name frees memory."""
     return bool(_RELEASE.match(call))
-
-
-def allocation_rows(run: Run) -> list[TableRow]:
-    """The calls that allocate or free memory, with their times; the longest total first."""
-    return [row for row in api_rows(run) if is_allocation(row.name) or is_release(row.name)]
 
 
 def called_in(run: Run, calls: Iterable[tuple[int, Statistics]]) -> list[tuple[str, int, int]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -11,19 +10,16 @@ import msgspec
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.events import GpuSample
-from gputui.model.units import count, percent, size
+from gputui.model.units import percent, size
 from gputui.report.machine_now import memory_fraction, memory_role
 from gputui.report.schema import Column
-from gputui.report.statistics import TableRow
 from gputui.report.tables import is_memory_metric, metric_text
 from gputui.report.tables.memory import (
     COPIES,
     PHASE_MEMORY,
     PhaseMemory,
     Transfer,
-    allocation_rows,
     among_few,
-    called_in,
     held_by_phase,
     memory_held,
     phase_memory,
@@ -45,36 +41,17 @@ from gputui.tui.widgets.canvas import (
 from gputui.tui.widgets.chart import Chart, Look
 from gputui.tui.widgets.gpu_charts import (
     ChartedView,
-    bandwidth_chart,
     chart_grid,
+    chart_of,
     host_charts,
     host_items,
 )
 from gputui.tui.widgets.run import scope_rows, why_empty
 from gputui.tui.widgets.table import column, declared, details_of
 from gputui.tui.widgets.tree import process_columns as whose_columns
-from gputui.tui.widgets.view import NO_MATCH, Details, TableView, call_columns
+from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
 # The tables of the Memory view: columns, figures, and why one is empty.
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What the tables of a run say. `most` is, by outermost phase, the most that a GPU held."""
-
-    phases: list[PhaseMemory]
-    copies: list[Transfer]
-    calls: list[TableRow]
-    most: dict[str, int]
-
-
-def read(session: Session, run: Run) -> Read:
-    """All of them."""
-    most: dict[str, int] = {}
-    for gpu in session.gpus.values():
-        for name, used in held_by_phase(gpu, run).items():
-            most[name] = max(most.get(name, 0), used)
-    return Read(phase_memory(run), transfers(run), allocation_rows(run), most)
 
 
 _MOVED = (
@@ -128,18 +105,6 @@ def transfer_details(row: Transfer) -> tuple[Row, ...]:
     return rows
 
 
-ALLOCATION_SORTS = ("total", "count", "average", "longest")
-
-
-def allocation_details(row: TableRow, run: Run) -> tuple[Row, ...]:
-    """The call's times, and the phases it was made in."""
-    calls = [(call.range, call.time) for call in run.api.values() if call.name == row.name]
-    rows: list[Row] = [*details_of(call_columns()[1:], row), (), (("called in", "label"),)]
-    for path, many, _ in sorted(called_in(run, calls), key=lambda part: -part[1])[:12]:
-        rows.append(((f"{count(many):>7} ×  ", "value"), (path, "text")))
-    return tuple(rows)
-
-
 def reported_items(run: Run) -> list[Row]:
     """The memory figures the workload reports, one after another."""
     told = [
@@ -168,15 +133,18 @@ def device_rows(
     gpus = list(session.gpus.values())
     if not gpus:
         charts = [
-            _of_host(chart)
+            _called(chart, "Memory used")
             for chart in host_charts(session)
             if chart.role == "memory" and chart.series.extremes(0, 1) is not None
         ]
         return chart_grid(charts, width, height, interval_s, look) if charts else []
     rows = [bar_row(gpu, width) for gpu in gpus][:height]
-    charts = [_chart(gpu) for gpu in gpus]
+    charts = [
+        _called(chart_of(gpu, "memory_used_bytes"), f"GPU {gpu.facts.index} memory used")
+        for gpu in gpus
+    ]
     if len(gpus) == 1:
-        charts.append(bandwidth_chart(gpus[0]))
+        charts.append(chart_of(gpus[0], "memory_bandwidth_percent"))
     return rows + chart_grid(charts, width, height - len(rows), interval_s, look)
 
 
@@ -218,28 +186,9 @@ def bar_row(gpu: Gpu, width: int) -> Row:
     )
 
 
-def _of_host(chart: Chart) -> Chart:
-    (name, text), *others = chart.titles
-    titles = ((f"{name} used", text), *others)
-    return msgspec.structs.replace(chart, titles=titles)
-
-
-def _chart(gpu: Gpu) -> Chart:
-    sample = gpu.sample or GpuSample(index=gpu.facts.index)
-    total = sample.memory_total_bytes or gpu.facts.memory_total_bytes
-    used = gpu.samples.track("memory_used_bytes")
-    name = f"GPU {gpu.facts.index} memory used"
-    of = f" of {size(total)}" if total else ""
-    held_now = size(sample.memory_used_bytes)
-    return Chart(
-        ((name, f"{held_now}{of}"), (name, held_now), ("", held_now)),
-        "memory",
-        float(total) if total else None,
-        size,
-        used,
-        reason=gpu.unavailable.get("memory_used_bytes", ""),
-        value_role=memory_role(sample),
-    )
+def _called(chart: Chart, name: str) -> Chart:
+    """The same with another name above it."""
+    return msgspec.structs.replace(chart, titles=tuple((name, now) for _, now in chart.titles))
 
 
 _LEAST_BELOW = 8
@@ -250,7 +199,7 @@ class MemoryView(TableView, ChartedView):
     """Where memory went."""
 
     offers = TableView.offers | ChartedView.offers
-    tabs = ("Phases", "Copies", "Allocations")
+    tabs = ("Phases", "Copies")
 
     def rows(self, width: int, height: int) -> list[Row]:
         session = self.model.session
@@ -276,19 +225,16 @@ class MemoryView(TableView, ChartedView):
     # --- keys
 
     def activate(self) -> Details | None:
-        run, item = self.model.run, self.item
+        item = self.item
         if isinstance(item, PhaseMemory):
             return Details(item.path, phase_details(item))
         if isinstance(item, Transfer):
             return Details(item.operation, transfer_details(item))
-        if isinstance(item, TableRow) and run is not None:
-            return Details(item.name, allocation_details(item, run))
         return None
 
     @property
     def orders(self) -> Sequence[str]:
-        by_tab = {1: TRANSFER_SORTS, 2: ALLOCATION_SORTS}
-        return by_tab.get(self.tab, super().orders)
+        return TRANSFER_SORTS if self.tab else super().orders
 
     # --- parts
 
@@ -328,43 +274,35 @@ class MemoryView(TableView, ChartedView):
             if self.model.can_start:
                 rows.append((("  w", "key"), ("  choose a workload and start it", "text")))
             return rows
-        reading = self.model.once(self, lambda: read(self.model.session, run))
-        if self.tab == 0:
-            phases = self.matching(reading.phases, lambda row: row.path)
-            columns = phase_columns(reading.most, reading.phases)
-            return self._shown(
-                columns, phases, width, height, top, self._why(run, "or allocated any")
-            )
-        if self.tab == 1:
-            copies = self.matching(reading.copies, lambda row: row.operation)
-            return self._shown(transfer_columns(), copies, width, height, top, self._why(run, ""))
-        calls = self.matching(reading.calls, lambda row: row.name)
-        text = "No call got memory or gave it back through CUDA."
-        why = self._why(run, "", text)
-        return self._shown(call_columns("call"), calls, width, height, top, why)
-
-    def _shown(
-        self, columns: Sequence[Column[Any]], items: Sequence[Any], width: int, height: int,
-        top: int, empty: str,
-    ) -> list[Row]:  # fmt: skip
+        items: Sequence[Any]
+        columns: Sequence[Column[Any]]
+        if self.tab:
+            items = self.matching(transfers(run), lambda row: row.operation)
+            columns, items = transfer_columns(), self.in_order(transfer_columns(), items)
+            keys = [(row.operation, row.source, row.destination) for row in items]
+        else:
+            session = self.model.session
+            read = self.model.once(self, lambda: (phase_memory(run), _most_held(session, run)))
+            items = self.matching(read[0], lambda row: row.path)
+            columns = phase_columns(read[1], read[0])
+            keys = [row.phase.key if row.phase else row.path for row in items]
         if not items:
-            text = NO_MATCH if self.needle else empty
+            text = NO_MATCH if self.needle else _why_empty(run, has_calls=not self.tab)
             return [(), *wrap(text, width - 2, "dim", "  ")][:height]
-        items = self.in_order(columns, items) if self.tab else items
-        keys = [self._key(item) for item in items]
         return self.table(columns, items, keys, width, height, top)
 
-    @staticmethod
-    def _key(item: Any) -> Hashable:
-        if isinstance(item, PhaseMemory):
-            return item.phase.key if item.phase else item.path
-        if isinstance(item, Transfer):
-            return (item.operation, item.source, item.destination)
-        name: str = item.name
-        return name
 
-    def _why(self, run: Run, more: str, text: str = "") -> str:
-        """Why a table is empty."""
-        if not run.kernels and not run.api:
-            return why_empty(run)
-        return text or " ".join(f"Nothing was copied or set on a GPU {more}".split()) + "."
+def _most_held(session: Session, run: Run) -> dict[str, int]:
+    """By outermost phase, the most that a GPU held."""
+    most: dict[str, int] = {}
+    for gpu in session.gpus.values():
+        for name, used in held_by_phase(gpu, run).items():
+            most[name] = max(most.get(name, 0), used)
+    return most
+
+
+def _why_empty(run: Run, *, has_calls: bool) -> str:
+    """Why nothing is listed; with phases allocations would be."""
+    if not run.kernels and not run.api:
+        return why_empty(run)
+    return f"Nothing was copied or set on a GPU{' or allocated any' * has_calls}."

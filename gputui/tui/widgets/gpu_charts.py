@@ -175,10 +175,9 @@ def charts(gpu: Gpu) -> list[Chart]:
     ]
 
 
-def bandwidth_chart(gpu: Gpu) -> Chart:
-    """How much of the memory's bandwidth is used."""
-    sample = gpu.sample or GpuSample(index=gpu.facts.index)
-    return _chart(gpu, sample, "memory_bandwidth_percent")
+def chart_of(gpu: Gpu, field: str) -> Chart:
+    """The chart of one figure."""
+    return _chart(gpu, gpu.sample or GpuSample(index=gpu.facts.index), field)
 
 
 def _can_fill(gpu: Gpu, sample: GpuSample, field: str) -> bool:
