@@ -361,7 +361,7 @@ def command_of(workload: Workload, values: Mapping[str, Value]) -> str:
     return " ".join(["gputui", "--workload", shlex.quote(workload.name), *given])
 
 
-# What a run would need, and how long such runs took, in words.
+# What a run would need, in words.
 
 
 class TargetGpu(NamedTuple):
@@ -372,18 +372,9 @@ class TargetGpu(NamedTuple):
     free_bytes: int | None
 
 
-class Earlier(NamedTuple):
-    """What runs with the same values took here."""
-
-    mean_ns: float
-    runs: int
-
-
-def needs_of(
-    forecast: Forecast, target: TargetGpu | None, earlier: Earlier | None
-) -> tuple[str, bool]:
-    """The least memory of a run, and where it does not fit; how long it took before, or the least
-    that it can take. And whether it fits, as far as is known."""
+def needs_of(forecast: Forecast, target: TargetGpu | None) -> tuple[str, bool]:
+    """The least memory of a run, and where it does not fit; the least time that it can take. And
+    whether it fits, as far as is known."""
     memory, time = units.size(forecast.memory_bytes), "no estimate yet"
     fits = True
     if forecast.memory_bytes is not None:
@@ -395,9 +386,6 @@ def needs_of(
                 memory, fits = f"{memory}: does not fit", False
             elif free is not None and forecast.memory_bytes > free:
                 memory, fits = f"{memory}, {units.size(free)} free: does not fit now", False
-    if earlier is not None:
-        which = "1 run" if earlier.runs == 1 else f"{earlier.runs} runs"
-        time = f"about {units.duration(earlier.mean_ns)} ({which} like this)"
-    elif forecast.seconds is not None:
+    if forecast.seconds is not None:
         time = f"≥ {units.duration(forecast.seconds * 1e9)} at the GPU's peak rates"
     return f"memory {memory}   time {time}", fits

@@ -306,7 +306,7 @@ async def test_values_that_do_not_go_together_are_refused_while_they_are_typed(s
 )  # fmt: skip
 def test_whether_a_run_fits_into_the_gpu(needed: int, said: str, does_fit: bool) -> None:
     target = TargetGpu("a GPU", 80 << 30, 60 << 30)
-    text, fits = needs_of(Forecast(memory_bytes=needed << 30), target, None)
+    text, fits = needs_of(Forecast(memory_bytes=needed << 30), target)
     assert text == f"memory {said}   time no estimate yet"
     assert fits == does_fit
 

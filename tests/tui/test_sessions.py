@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from textual import events
 
 from gputui.model.events import RunEnded, RunStarted
@@ -513,29 +512,3 @@ async def test_runs_have_their_energy_and_causes_their_effect(show: Show) -> Non
         assert any(re.search(r"\+[\d.]+ µs +│█", line) for line in rest)
         await shown.click("change ")  # by the change of each, as s does
         assert shown.lines[8] != launch
-
-
-async def test_the_form_says_how_long_such_runs_took(show: Show) -> None:
-    """It said "no estimate", also after a run with the same values; and y said nothing."""
-    place = default_folder()
-    place.mkdir(parents=True)
-    for number, values in enumerate(({"batch": 4}, {"batch": 4}, {})):
-        writer = JournalWriter(place / f"{number}.gputui", Limits())
-        for batch in scripted.cpu_session():
-            for event in batch:
-                is_start = isinstance(event, RunStarted)
-                writer.write([replace(event, parameters=values) if is_start else event])
-        writer.close()
-    async with show([[scripted.header(0)]], (80, 24)) as shown:
-        await shown.press("w")
-        await shown.until(lambda: "GPT-2-shaped" in shown.text)
-        await shown.press("enter")
-        await shown.until(lambda: "(1 run like this)" in shown.text)
-        assert re.search(r"time about [\d.]+ s \(1 run like this\)", shown.text)
-        await shown.press("down", "down", "4")
-        assert "(2 runs like this)" in shown.text
-        await shown.press("5")
-        assert "no estimate yet" in shown.text
-        await shown.press("ctrl+y")
-        assert "copied 39 characters" in shown.text
-        assert shown.app.clipboard == "gputui --workload inference -p batch=45"

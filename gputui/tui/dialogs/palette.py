@@ -220,7 +220,7 @@ class Runs(_Provider):
     async def search(self, query: str) -> Hits:
         """Once all recordings are read, or it takes long."""
         for _ in range(_WAITS):
-            if self.gputui.main.recorded.unread == 0:
+            if self.gputui.main.library.unread == 0:
                 break
             await asyncio.sleep(_WAIT_S)
         async for hit in super().search(query):
@@ -230,7 +230,7 @@ class Runs(_Provider):
         from gputui.tui.widgets.recordings import run_words
 
         app = self.gputui
-        recorded, shown = app.main.recorded.entries, app.recorded
+        recorded, shown = app.main.library.entries, app.recorded
         # Recorded runs are offered, too, to open and to compare.
         newer = {one.path: at for at, one in enumerate(recorded)}
         found = []

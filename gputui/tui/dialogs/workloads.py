@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -16,7 +16,6 @@ from textual.widgets.option_list import Option
 
 from gputui.collect.catalogue import (
     Catalogue,
-    Earlier,
     Forecast,
     Forecaster,
     Parameter,
@@ -28,13 +27,7 @@ from gputui.collect.catalogue import (
     typed_value,
     value_text,
 )
-from gputui.model import units
 from gputui.tui.dialogs.boxes import Dialog, Frame, Line, Options
-from gputui.tui.widgets.recordings import RecordingLibrary
-
-if TYPE_CHECKING:
-    from gputui.state import Session
-    from gputui.tui.threads import Threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +37,6 @@ class StartRequest:
     workload: Workload
     values: dict[str, Value]
     texts: dict[str, str]
-
-
-# What a run would need.
-
-
-class EarlierRuns:
-    """The recorded runs of workloads on this host with these GPUs, read in the background;
-    `changed` is called when more are known."""
-
-    def __init__(self, threads: Threads, session: Session, changed: Callable[[], None]) -> None:
-        self._session = session
-        self._library = RecordingLibrary(threads, changed)
-        self._library.look()
-
-    def of(self, workload: str, values: Mapping[str, Value]) -> Earlier | None:
-        """What those with these values took that ended well; None without any."""
-        header = self._session.header
-        host = header.host.hostname if header is not None else None
-        gpus = tuple(gpu.facts.name for gpu in self._session.gpus.values())
-        # How long runs with these values took before.
-        like = {name: units.parameter(value) for name, value in values.items()}
-        took_ns = [
-            one.run_ns
-            for one in self._library.entries
-            if one.succeeded and one.run_ns and (one.kind, one.name) == ("workload", workload)
-            and (one.hostname, one.gpus, dict(one.parameters)) == (host, gpus, like)
-        ]  # fmt: skip
-        return Earlier(sum(took_ns) / len(took_ns), len(took_ns)) if took_ns else None
 
 
 class WorkloadDialog(Dialog[StartRequest]):
@@ -87,16 +52,13 @@ class WorkloadDialog(Dialog[StartRequest]):
         *,
         target: TargetGpu | None = None,
         asked: Forecaster | None = None,
-        session: Session | None = None,
     ) -> None:
-        """`target` None is a run on the CPU; `asked` says what a run would need; `session` is of
-        the machine, on which earlier runs took so long."""
+        """`target` None is a run on the CPU; `asked` says what a run would need."""
         super().__init__()
         self._remembered = remembered
         self._last = last
         self._target = target
         self._asked = asked
-        self._session = session
         self._workloads: Sequence[Workload] = ()
         self._told: Catalogue | str | None = None
         """What was told before there was anything to show it in."""
@@ -161,7 +123,7 @@ class WorkloadDialog(Dialog[StartRequest]):
                 self.dismiss(request)
 
         typed = self._remembered.get(workload.name, {})
-        form = WorkloadForm(workload, typed, self._target, self._asked, self._session)
+        form = WorkloadForm(workload, typed, self._target, self._asked)
         self.app.push_screen(form, answered)
 
 
@@ -296,15 +258,12 @@ class WorkloadForm(Dialog[StartRequest]):
         typed: Mapping[str, str],
         target: TargetGpu | None,
         asked: Forecaster | None,
-        session: Session | None,
     ) -> None:
         super().__init__()
         self._workload = workload
         self._typed = typed
         self._target = target
         self._asked = asked
-        self._session = session
-        self._earlier: EarlierRuns | None = None
         self._forecast: Forecast | None = None
         self._question: dict[str, Value] | None = None
         """What was asked last; `_waits` for its answer, and starts then if that was wanted."""
@@ -339,9 +298,7 @@ class WorkloadForm(Dialog[StartRequest]):
                 yield Button(Content("Back"), id="back", compact=True)
 
     def on_mount(self) -> None:
-        """What was typed the last time, and earlier runs."""
-        if self._session is not None:
-            self._earlier = EarlierRuns(self.gputui, self._session, self._draw)
+        """What was typed the last time."""
         for one in self._fields:
             if one.parameter.name in self._typed:
                 one.text = self._typed[one.parameter.name]
@@ -441,10 +398,7 @@ class WorkloadForm(Dialog[StartRequest]):
             values = self._values()
         except ValueError:
             values = None
-        took = None
-        if self._earlier is not None and values is not None:
-            took = self._earlier.of(self._workload.name, values)
-        needs, fits = needs_of(self._forecast or Forecast(), self._target, took)
+        needs, fits = needs_of(self._forecast or Forecast(), self._target)
         self._needs.update(self.drawn([((needs, "dim" if fits else "warn"),)]))
         command = "" if values is None else command_of(self._workload, values)
         self._command.update(Content(command))

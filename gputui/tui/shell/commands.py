@@ -227,11 +227,7 @@ class Commands(Narrow):
 
             asked = source.forecaster()
             dialog = WorkloadDialog(
-                self._remembered,
-                self._last_workload,
-                target=self._target(),
-                asked=asked,
-                session=self.model.session,
+                self._remembered, self._last_workload, target=self._target(), asked=asked
             )
 
             async def ended(request: StartRequest | None) -> None:

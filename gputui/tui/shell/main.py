@@ -272,15 +272,15 @@ class MainScreen(Commands):
         """Every action and view by name, phases, kernels and runs."""
         from gputui.tui.dialogs.palette import Palette
 
-        self.recorded.look()
+        self.library.look()
         self.app.push_screen(Palette())
 
     @cached_property
-    def recorded(self) -> RecordingLibrary:
-        """The recorded runs, which the palette offers as they are read, in a thread."""
+    def library(self) -> RecordingLibrary:
+        """The recorded runs, read in a thread when a view or the palette first shows some."""
         from gputui.tui.widgets.recordings import RecordingLibrary
 
-        return RecordingLibrary(self.gputui, lambda: None, self.gputui.options.folder)
+        return RecordingLibrary(self.gputui, self.draw, self.gputui.options.folder)
 
     async def action_clear(self) -> None:
         """Clear the filter; without one, leave, or follow what runs now."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from gputui.base.sanitize import cut_middle
@@ -25,10 +24,8 @@ from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
 from gputui.state import Run
 from gputui.store.recordings import RecordingEntry, command_of, run_before, what_changed
-from gputui.tui import tour
 from gputui.tui.model import Model, Tables
 from gputui.tui.source import ManyHosts, Playback
-from gputui.tui.threads import Threads
 from gputui.tui.views.hosts import short_hosts
 from gputui.tui.views.ranks import waits
 from gputui.tui.views.serving import engine_rows
@@ -37,7 +34,7 @@ from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wra
 from gputui.tui.widgets.causes import cured_bar, hundred_bar, legend
 from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
-from gputui.tui.widgets.recordings import RecordingLibrary, RunIndex, date_text
+from gputui.tui.widgets.recordings import RecordingLibrary, date_text
 from gputui.tui.widgets.run import (
     MOST_SEEN,
     NO_VERDICT,
@@ -79,53 +76,38 @@ RECORDED = "recorded"
 """What kind of thing a row is."""
 
 
-class LastRuns:
-    """What was recorded, read in the background. `changed` is called when more is known."""
+def earlier_runs(library: RecordingLibrary, run: Run | None) -> list[RecordingEntry]:
+    """The newest runs of this run's command, before it; of any command where there is none."""
+    entries = [one for one in library.entries if one.problem is None and one.name]
+    return [one for one in entries if run is None or _is_before(one, run)]
 
-    def __init__(self, threads: Threads, changed: Callable[[], None], folder: Path | None) -> None:
-        self._library = RecordingLibrary(threads, changed, folder)
-        self._index = RunIndex(threads, changed)
 
-    def look(self) -> None:
-        """Read what is new in the folder."""
-        self._library.look()
-
-    def of(self, run: Run | None) -> list[RecordingEntry]:
-        """The newest runs of this run's command, before it; of any command where there is none."""
-        entries = [one for one in self._library.entries if one.problem is None and one.name]
-        return [one for one in entries if run is None or _is_before(one, run)]
-
-    def panel(self, run: Run | None, height: int, chosen: Chosen | None, width: int) -> Panel:
-        """The first of them, one a row."""
-        entries, shown = self._library.entries, self.of(run)[:height]
-        if run is None or not run.is_active:  # reading them would slow the screen of a run
-            self._index.want(shown)
-        rows = [self._row(one, entries, width, is_named=run is None) for one in shown]
-        keys = [Chosen(RECORDED, one.path) for one in shown]
-        rows = [
-            chosen_row(row, width) if key == chosen else row
-            for row, key in zip(rows, keys, strict=True)
-        ]
-        items: dict[int, Hashable] = dict(enumerate(keys))
-        title = "Last runs" if run is None else "Runs of this command before"
-        return Panel(title, rows, "7 all", items, "sessions")
-
-    def _row(
-        self, entry: RecordingEntry, entries: list[RecordingEntry], width: int, *, is_named: bool
-    ) -> Row:
-        facts = self._index.of(entry)
+def last_runs(
+    library: RecordingLibrary, run: Run | None, height: int, chosen: Chosen | None, width: int
+) -> Panel:
+    """The first of them, one a row."""
+    runs = earlier_runs(library, run)[:height]
+    if run is None or not run.is_active:  # reading them would slow the screen of a run
+        library.read_facts(runs)
+    has_rates = width >= _WITH_RATES
+    room = max(8, width - 44 - 11 * has_rates)
+    rows: list[Row] = []
+    items: dict[int, Hashable] = {}
+    for entry in runs:
+        facts = library.facts(entry)
         step = duration(facts.step.amount) if facts is not None and facts.step else ""
         rate = f"{quantity(facts.rate)}/s" if facts is not None and facts.rate else ""
-        cause = facts.cause if facts is not None else ""
-        changed = what_changed(entry, run_before(entry, entries))
-        what = f"{entry.name}  {changed}" if is_named else changed
-        room = max(8, width - 44 - (11 if width >= _WITH_RATES else 0))
-        return (
+        what = what_changed(entry, run_before(entry, library.entries))
+        row: Row = (
             (f" {date_text(entry.started_ns)[5:]}  ", "dim"),
-            (fit(what, room), "text"),
-            (f" {step:>9}{f' {rate:>10}' if width >= _WITH_RATES else ''}  ", "value"),
-            (fit(cause, 18), "text"),
+            (fit(what if run is not None else f"{entry.name}  {what}", room), "text"),
+            (f" {step:>9}{f' {rate:>10}' * has_rates}  ", "value"),
+            (fit(facts.cause if facts is not None else "", 18), "text"),
         )
+        key = items[len(rows)] = Chosen(RECORDED, entry.path)
+        rows.append(chosen_row(row, width) if key == chosen else row)
+    title = "Last runs" if run is None else "Runs of this command before"
+    return Panel(title, rows, "7 all", items, "sessions")
 
 
 def _is_before(entry: RecordingEntry, run: Run) -> bool:
@@ -187,7 +169,7 @@ class Read:
 
 def fill(
     layout: Layout, model: Model, run: Run, read: Read, height: int, chosen: Chosen | None,
-    last_runs: Callable[[], LastRuns],
+    library: Callable[[], RecordingLibrary],
 ) -> None:  # fmt: skip
     """As many as there is room for, the most telling first."""
     left = height - len(layout.rows)
@@ -229,9 +211,9 @@ def fill(
         makes.append((partial(distribution, tree.step_ns), low + 1))
     if run.log_lines:
         makes.append((partial(short.output, run), max(4, left - low - (25 if on_cpu else 18))))
-    if columns == 3 and not isinstance(model.source, ManyHosts):
-        runs = last_runs()
-        makes += [(partial(runs.panel, run, chosen=chosen), 6)] if runs.of(run) else []
+    can_look = columns == 3 and not isinstance(model.source, ManyHosts)
+    if can_look and earlier_runs(library(), run):
+        makes.append((partial(last_runs, library(), run, chosen=chosen), 6))
     wants_lanes = on_cpu or (columns == 3 and left >= _HIGH)
     step = newest_step_panel(model.session, run, width, _STEP_ROWS) if wants_lanes else None
     lanes = len(step.rows) + 2 if step is not None else 0
@@ -340,19 +322,15 @@ class OverviewView(View):
         self._headline = Headline()
         self._keys: list[Chosen] = []
         self._chosen: Chosen | None = None
+        self._has_looked = False
 
-    @cached_property
-    def last_runs(self) -> LastRuns:
-        """Read from the folder when there is room to show them."""
-        app = cast("GputuiApp", self.app)
-
-        def changed() -> None:
-            if app.main.view is self:
-                app.main.draw()
-
-        found = LastRuns(app, changed, None if app.tour is None else tour.FOLDER)
-        found.look()
-        return found
+    def _library(self) -> RecordingLibrary:
+        """Read from the folder once there is room to show some of it."""
+        library = cast("GputuiApp", self.app).main.library
+        if not self._has_looked:
+            self._has_looked = True
+            library.look()
+        return library
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The run, the verdict, the 100 % bar, the panels."""
@@ -388,7 +366,7 @@ class OverviewView(View):
             layout.add(metric_rows(run, width, 1))
         fill(
             layout, self.model, run, read, height - len(also), self._chosen,
-            lambda: self.last_runs,
+            self._library,
         )  # fmt: skip
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
@@ -405,9 +383,9 @@ class OverviewView(View):
         can_look = room >= 4 and not (self.model.failure or self.model.remark)
         if not can_look or isinstance(self.model.source, Playback | ManyHosts):
             return rows
-        if not self.last_runs.of(None):
+        if not earlier_runs(self._library(), None):
             return rows
-        panel = self.last_runs.panel(None, min(room - 1, 12), self._chosen, width)
+        panel = last_runs(self._library(), None, min(room - 1, 12), self._chosen, width)
         layout = Layout(width, [*rows, ()], chosen=self._chosen)
         layout.stacks([[(panel, len(panel.rows) + 1)]], [width])
         self._take_places(layout, height)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -32,7 +31,6 @@ from gputui.tui.widgets.recordings import (
     FIGURES,
     SORTS,
     RecordingLibrary,
-    RunIndex,
     folder_text,
     matching,
     recording_columns,
@@ -65,10 +63,6 @@ class SessionsView(TableView):
         super().__init__(model)
         self.marked: list[Path] = []
 
-    @cached_property
-    def index(self) -> RunIndex:
-        return RunIndex(self.gputui, self._draw_if_seen)
-
     def chosen(self) -> RecordingEntry | None:
         """The one under the cursor."""
         entry: RecordingEntry | None = self.item
@@ -100,7 +94,7 @@ class SessionsView(TableView):
                 before_of[entry.path] = run_before(entry, entries)
             return before_of[entry.path]
 
-        columns = recording_columns(found, self.marked, self.current, self.index.of, before)
+        columns = recording_columns(found, self.marked, self.current, self.library.facts, before)
         if by == "command":
             listed = by_command(found, other_way=self.other_way)
         else:
@@ -108,7 +102,7 @@ class SessionsView(TableView):
         paths = [entry.path for entry in listed]
         shown = listed[self.cursor.window(paths, height - 2)]
         # Of rows out of sight figures are read only where they decide the order.
-        self.index.want([*shown, *(found if by in FIGURES else ())])
+        self.library.read_facts([*shown, *(found if by in FIGURES else ())])
         rows += self.table(columns, listed, paths, width, height - 1, 1)
         entry = self.chosen()
         if entry is None or height - len(rows) < _LEAST_BELOW:
@@ -177,22 +171,14 @@ class SessionsView(TableView):
     def gputui(self) -> GputuiApp:
         return cast("GputuiApp", self.app)
 
-    @cached_property
+    @property
     def library(self) -> RecordingLibrary:
-        return RecordingLibrary(self.gputui, self._draw_if_seen, self.gputui.options.folder)
+        return self.gputui.main.library
 
     def look_again(self) -> None:
         """A hidden view does not read the folder."""
-        if self._is_seen:
+        if self.gputui.main.view is self:
             self.library.look()
-
-    @property
-    def _is_seen(self) -> bool:
-        return self.gputui.main.view is self
-
-    def _draw_if_seen(self) -> None:
-        if self._is_seen:
-            self.gputui.main.draw()
 
     @property
     def current(self) -> Path | None:

@@ -53,46 +53,6 @@ _MOST = 5000
 """Runs kept, the newest read."""
 
 
-class RunIndex:
-    """Facts by recording. `changed` is called in the screen's thread when there are more."""
-
-    def __init__(self, threads: Threads, changed: Callable[[], None]) -> None:
-        self._threads = threads
-        self._changed = changed
-        self._known: dict[str, RunFigures] | None = None
-        self._is_reading = False
-
-    def of(self, entry: RecordingEntry) -> RunFigures | None:
-        """What is known of a run; None before it was read, now or earlier."""
-        if self._known is None:
-            self._known = _load()
-        return self._known.get(_key(entry))
-
-    def want(self, entries: Sequence[RecordingEntry]) -> None:
-        """Read what is not known of these, one after another."""
-        missing = next((entry for entry in entries if is_unread(entry, self.of(entry))), None)
-        if missing is None or self._is_reading:
-            return
-        self._is_reading = True
-        key, path = _key(missing), missing.path
-        from gputui.report.change import RunFigures, facts_of
-
-        def read() -> RunFigures:
-            from gputui.playback.opening import load
-            from gputui.report.comparable import Subject
-
-            loaded = load(str(path))
-            return facts_of(Subject("", loaded.session, loaded.run))
-
-        def done(facts: RunFigures) -> None:
-            self._is_reading = False
-            known = self._known = {**(self._known or {}), key: facts}
-            _store(known)
-            self._changed()
-
-        self._threads.in_thread(read, done, lambda _: done(RunFigures()))
-
-
 def is_unread(entry: RecordingEntry, facts: RunFigures | None) -> bool:
     """Whether more will be known of a run once it is read."""
     return (
@@ -138,7 +98,8 @@ _BATCH = 25
 
 
 class RecordingLibrary:
-    """What is known about a folder. `changed` is called in the screen's thread on news."""
+    """What is known about a folder and the runs in it. `changed` is called in the screen's thread
+    on news."""
 
     def __init__(
         self, threads: Threads, changed: Callable[[], None], folder: Path | None = None
@@ -149,6 +110,8 @@ class RecordingLibrary:
         self._known: dict[Found, RecordingEntry] = {}
         self._found: list[Found] | None = None
         self._is_reading = False
+        self._facts: dict[str, RunFigures] | None = None
+        self._is_reading_facts = False
         self.folder = folder
         self.failure = ""
         try:
@@ -167,6 +130,36 @@ class RecordingLibrary:
         if self._found is None:
             return None
         return sum(file not in self._known for file in self._found)
+
+    def facts(self, entry: RecordingEntry) -> RunFigures | None:
+        """What is known of a run; None before it was read, now or earlier."""
+        if self._facts is None:
+            self._facts = _load()
+        return self._facts.get(_key(entry))
+
+    def read_facts(self, entries: Sequence[RecordingEntry]) -> None:
+        """Read what is not known of these runs, one after another."""
+        missing = next((entry for entry in entries if is_unread(entry, self.facts(entry))), None)
+        if missing is None or self._is_reading_facts:
+            return
+        self._is_reading_facts = True
+        key, path = _key(missing), missing.path
+        from gputui.report.change import RunFigures, facts_of
+
+        def read() -> RunFigures:
+            from gputui.playback.opening import load
+            from gputui.report.comparable import Subject
+
+            loaded = load(str(path))
+            return facts_of(Subject("", loaded.session, loaded.run))
+
+        def done(facts: RunFigures) -> None:
+            self._is_reading_facts = False
+            self._facts = {**(self._facts or {}), key: facts}
+            _store(self._facts)
+            self._changed()
+
+        self._threads.in_thread(read, done, lambda _: done(RunFigures()))
 
     def choose(self, folder: Path) -> None:
         """Switch to another folder."""
