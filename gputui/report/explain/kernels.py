@@ -652,6 +652,16 @@ AUTOCAST = (
 )
 
 
+WITHOUT_HALF = 0.15
+"""Share that goes at least with half precision from which a program that has none of it is told: of
+160 recordings two of PyTorch's have as much, whose causes are larger ones."""
+
+ALL_IN_HALF = (
+    'torch.autocast(device_type="cuda", dtype=torch.bfloat16) around the forward pass (bf16=True, '
+    'precision="bf16-mixed", mixed_precision="bf16" of trainers), or the model in bf16'
+)
+
+
 def _by_precision(analysis: Analysis, tree: TimeTree) -> tuple[float, float, float]:
     """Shares of the time, 0 to 1, that products and attention take in FP32 or TF32, and both in
     half precision."""
@@ -687,24 +697,28 @@ def _in_half(tree: TimeTree, products: float, attention: float, half: float) -> 
 
 
 def outside_autocast(analysis: Analysis) -> Iterator[Finding]:
-    """A part of the model that computes in FP32 or TF32 beside others in half precision."""
+    """A model, or a part of it, that computes in FP32 or TF32 where half precision would do."""
     tree = analysis.tree
     if tree is None or library(analysis) != "torch":
         return
     products, attention, half = _by_precision(analysis, tree)
     share = products + attention
     least, most = _in_half(tree, products, attention, half)
-    if half < LEAST_HALF or least < SPEAKS:
+    is_part = half >= LEAST_HALF
+    # Of products outside tensor cores their own finding says it.
+    is_told = not is_part and tree.share(tree.leaves.get(Leaf.MATMUL_SIMT, 0)) >= SPEAKS
+    if least < (SPEAKS if is_part else WITHOUT_HALF) or is_told:
         return
+    rest = "while other parts of the model compute" if is_part else "and next to nothing computes"
     yield Finding(
         cause="outside_autocast",
         view="kernels",
-        word="part in full precision",
+        word="part in full precision" if is_part else "no half precision",
         sentence=(
             "Matrix products and attention in FP32 or TF32 take "
-            f"{of_scope(tree, share)}, while other parts of the model compute in half precision."
+            f"{of_scope(tree, share)}, {rest} in half precision."
         ),
-        advice=AUTOCAST,
+        advice=AUTOCAST if is_part else ALL_IN_HALF,
         value=100 * least,
         threshold=100 * SPEAKS,
         source="names of the kernels of matrix products and attention",
