@@ -32,6 +32,7 @@ from gputui.trial.proof import (
     UNKNOWN,
     MeasuredGain,
     Sameness,
+    is_decided,
     show_nothing,
 )
 from gputui.trial.runs import Pair, RunStep
@@ -173,11 +174,20 @@ def _open(trials: Sequence[Trial]) -> str:
         and each.forecast_low is not None and ("time" in each.why or "budget" in each.why)
     ]  # fmt: skip
     named = [
-        f"{each.cure} ({_times(gain)}× so far)" if each.gain is not None
+        f"{each.cure} ({_times(gain)}× so far, {_lacks(each)})" if each.gain is not None
         else f"{each.cure} ({_times(gain)}× at least by forecast)"
         for gain, each in sorted((*shown, *promised), key=lambda pair: -pair[0])[:3]
     ]  # fmt: skip
     return ", ".join(named)
+
+
+def _lacks(trial: Trial) -> str:
+    """What a gain that was measured lacks to be proven."""
+    if trial.way == "a run each":
+        return f"in {trial.pairs} run{'s' * (trial.pairs != 1)} each, which may differ by as much"
+    if trial.pairs < FEWEST:
+        return f"{trial.pairs} of {FEWEST} pairs"
+    return f"{trial.pairs} pairs that differ"
 
 
 def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
@@ -227,6 +237,11 @@ class Measured:
     def on_ns(self) -> list[float]:
         """What a step took with the cure, in each block or run."""
         return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more pairs are not worth their time."""
+        return is_decided(self.gain, is_bound=self.candidate.cure.result == BOUND)
 
     @property
     def is_by_itself(self) -> bool:

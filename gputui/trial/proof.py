@@ -26,7 +26,7 @@ import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
@@ -251,7 +251,8 @@ class Alternation:
     the number of cures measured beside these. `input_share` is as for `gain_of_pairs`, and `tell`
     gets a line about what the pairs show so far. Where nothing is left but `brief` ones, LATER of
     that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
-    had their time, for `bounds_s`; `other_bounds` were measured beside these."""
+    had their time, for `bounds_s`; `other_bounds` were measured beside these. `until` says, given
+    how long the program takes to its first block, when it is over at the latest."""
 
     def __init__(
         self,
@@ -264,15 +265,17 @@ class Alternation:
         bounds: Sequence[str] = (),
         bounds_s: float = 0.0,
         other_bounds: int = 0,
+        until: Callable[[float], float] = lambda _: math.inf,
     ) -> None:
         self._brief, self._bounds = set(brief), set(bounds)
         self._before, self._limit_s, self._tell = before, limit_s, tell
         self._told = ""
         self._others, self._other_bounds = others, other_bounds
-        self._input_share, self._bounds_s = input_share, bounds_s
+        self._input_share, self._bounds_s, self._until = input_share, bounds_s, until
         self._began_s = 0.0
         self._bounds_since_s: float | None = None
         self._kept = self._asked_for = set(before)
+        self._claimed: Set[str] = set()
 
     def look(self, run: RunInFolder, seconds: float) -> str:
         """Why it is over, so many seconds after its start; empty to go on."""
@@ -292,18 +295,20 @@ class Alternation:
         kept = self._kept & pairs.keys()
         is_brief = bool(kept) and kept <= self._brief | self._bounds
         limit_s = self._limit_s * (LATER if is_brief else 1.0)
-        is_over = seconds - self._began_s > limit_s and not any(
+        has_passed = seconds > self._until(self._began_s)
+        is_over = (has_passed or seconds - self._began_s > limit_s) and not any(
             is_near(pairs[name]) for name in kept - self._bounds
         )
         if (
-            self._bounds_since_s is None and (is_over or not cures)
+            self._bounds_since_s is None and (is_over or not cures) and not has_passed
             and self._bounds_s > 0.0 and still & self._bounds
         ):  # fmt: skip
             self._bounds_since_s = seconds
         if self._bounds_since_s is not None:
             still &= self._bounds
-            is_over = seconds - self._bounds_since_s > self._bounds_s and not any(
-                is_near(pairs[name]) for name in kept & self._bounds
+            is_over = has_passed or (
+                seconds - self._bounds_since_s > self._bounds_s
+                and not any(is_near(pairs[name]) for name in kept & self._bounds)
             )
         if not still:
             return "the gains are known"
@@ -314,7 +319,7 @@ class Alternation:
         ratios = {name: median(_ratios(pairs[name])) for name in still if pairs[name]}
         if ratios:
             self._say(pairs, ratios)
-        self._kept, asked_for = still, _alone(still - self._bounds or still, pairs, ratios)
+        self._kept, asked_for = still, self._next(still, pairs, ratios)
         if asked_for != self._asked_for:
             self._asked_for = asked_for
             last = max((block.pair for block in steps.blocks), default=0)
@@ -333,10 +338,13 @@ class Alternation:
         }
         still = {
             name for name in pairs
-            if not show_nothing(pairs[name]) and not is_decided(gains[name])
+            if not show_nothing(pairs[name])
+            and not is_decided(gains[name], is_bound=name in self._bounds)
         }  # fmt: skip
+        claimed = {name: gain for name, gain in gains.items() if gain and gain.is_claimed}
+        self._claimed = claimed.keys()
         shown = [median(_ratios(pairs[name])) for name in still if pairs[name]]
-        shown += [gain.middle for gain in gains.values() if gain is not None and gain.is_claimed]
+        shown += [gain.middle for gain in claimed.values()]
         if max(shown, default=0.0) > NEAR:
             # The time of those that show nothing is another's, which does.
             still = {
@@ -344,6 +352,18 @@ class Alternation:
                 if len(pairs[name]) < BESIDE_PAIRS or median(_ratios(pairs[name])) >= LEAST_GAIN
             }  # fmt: skip
         return still
+
+    def _next(
+        self, still: set[str], pairs: dict[str, list[Pair]], ratios: dict[str, float]
+    ) -> set[str]:
+        """Of these the one whose pairs show most, until it is proven or shows it no more; all,
+        where none shows any. In turn with twelve others a gain of 2 took 38 s to prove."""
+        still = still - self._bounds or still
+        shows = [
+            name for name in sorted(still & ratios.keys() - self._claimed)
+            if ratios[name] > (SURE if len(pairs[name]) == 1 else NEAR)
+        ]  # fmt: skip
+        return {max(shows, key=lambda name: ratios[name])} if shows else still
 
     def _say(self, pairs: dict[str, list[Pair]], ratios: dict[str, float]) -> None:
         best = max(ratios, key=lambda name: ratios[name])
@@ -353,15 +373,6 @@ class Alternation:
         if said != self._told:
             self._tell(said)
         self._told = said
-
-
-def _alone(still: set[str], pairs: dict[str, list[Pair]], ratios: dict[str, float]) -> set[str]:
-    """Of these cures the one whose pairs show most, until it is proven or shows it no more; all,
-    where none shows any. In turn with twelve others a gain of 2 took 38 s to prove."""
-    best = max(still & ratios.keys(), key=lambda name: ratios[name], default=None)
-    if best is None or ratios[best] <= (SURE if len(pairs[best]) == 1 else NEAR):
-        return still
-    return {best}
 
 
 SURE = 1.25
@@ -374,9 +385,12 @@ LATER = 0.3
 PART_SPENT = "its part of the budget is spent"
 
 
-def is_decided(gain: MeasuredGain | None) -> bool:
-    """Whether more pairs would change nothing, or are not worth their time."""
-    return gain is not None and (gain.is_decided or is_hopeless(gain))
+def is_decided(gain: MeasuredGain | None, *, is_bound: bool = False) -> bool:
+    """Whether more pairs would change nothing, or are not worth their time: of an ablation nobody
+    needs the precise figure."""
+    if gain is None:
+        return False
+    return gain.is_decided or is_hopeless(gain) or (is_bound and gain.is_claimed)
 
 
 def gain_of_runs(

@@ -4,6 +4,7 @@ run each, the best together, ablations; until the budget is spent or the gains a
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +33,6 @@ from gputui.trial.proof import (
     Sameness,
     gain_of_pairs,
     gain_of_runs,
-    is_decided,
     sameness_by_scatter,
     sameness_of,
     sameness_within_a_run,
@@ -68,6 +68,9 @@ BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
 """The warm-up and a block of a program that has ended before it could be timed as others are,"""
 LEAST_MARKED = 8
 """if it has so many steps."""
+
+RUN_S = MEASURED_S + 1.0
+"""What a run of its own takes beside its start, at least."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
@@ -269,7 +272,7 @@ class Trials:
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for attempt in range(AGAIN):
-            open_ones = [each for each in group if not each.why and not is_decided(each.gain)]
+            open_ones = [each for each in group if not each.why and not each.is_decided]
             # As long as nothing was timed, all of the budget is for that.
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
             if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
@@ -301,6 +304,7 @@ class Trials:
             alternation = Alternation(
                 before, left_s, beside[False], self._input_share, self._request.pass_on,
                 later if waiting else (), bounds, last_s if last else left_s, beside[True],
+                self._until_runs(open_ones),
             )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._take(open_ones, before, result, beside)
@@ -327,6 +331,22 @@ class Trials:
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 
+    def _until_runs(self, group: list[Measured]) -> Callable[[float], float]:
+        """Until when a run of these leaves time for a run of the cure that promises most of those
+        that need runs of their own and were not tried, given how long the program's start takes;
+        for ever, where none does."""
+        left_s = self._all_left_s
+        waiting = [
+            each.candidate.cure.longer_s for each in self._measured
+            if each not in group and not _is_bound(each) and self._waits(each)
+            and (each.is_by_itself or not each.candidate.cure.in_one_run)
+        ]  # fmt: skip
+        if not waiting:
+            return lambda _: math.inf
+        return lambda start_s: max(
+            start_s + LEAST_S, left_s - 1.2 * (start_s + RUN_S) - min(waiting)
+        )
+
     def _switched_last(self, group: list[Measured]) -> tuple[list[Measured], float]:
         """The ablations that come last in a run of these cures, which spares another start of the
         program, and for how long at most: those of causes of which no cure waits for runs of its
@@ -341,7 +361,7 @@ class Trials:
         last = [
             each for each in self._measured
             if _is_bound(each) and each.candidate.cure is not NoSaves and not each.why
-            and not is_decided(each.gain) and not each.is_by_itself and not self._answered(each)
+            and not each.is_decided and not each.is_by_itself and not self._answered(each)
             and (each.candidate.finding is None or each.candidate.finding.cause not in causes)
         ]  # fmt: skip
         return last, self._all_left_s * BOUNDS / (2.0 * 9.0 + PROVEN + BOUNDS)
@@ -432,9 +452,7 @@ class Trials:
         times = self._times
         for each in group:
             each.why = each.why or self._answered(each)
-        group = [
-            each for each in group if not each.why and (each.doubt or not is_decided(each.gain))
-        ]
+        group = [each for each in group if not each.why and (each.doubt or not each.is_decided)]
         # What is known not to apply has said so in the first run.
         group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         if not group:
@@ -455,7 +473,7 @@ class Trials:
             run_s = self._longest_s()
             if not each.on_runs and not each.has_pauses:
                 # One that is ended early says less, and more than none.
-                run_s = min(run_s, self._start_s + 2.0 * MEASURED_S)
+                run_s = min(run_s, self._start_s + RUN_S)
             needs_s = 1.1 * run_s + longer_s
             if not times[""] or left_s < needs_s:
                 each.why = self._no_trials or NO_TIME
@@ -577,7 +595,9 @@ class Trials:
         return [step for step in steps if step is not None]
 
     def _longest_s(self) -> float:
-        return max((result.seconds for result in self._references), default=0.0)
+        """Of the runs with nothing changed, or what one would take."""
+        between_s = self._start_s + RUN_S if self._between is not None else 0.0
+        return max((result.seconds for result in self._plain), default=between_s)
 
     # --- together
 
@@ -687,7 +707,7 @@ class Trials:
 
     def _too_few(self, each: Measured) -> str:
         over = "the program ended" if self._whole is not None else "its time was over (--budget)"
-        if not each.candidate.cure.in_one_run:
+        if not each.candidate.cure.in_one_run or not (each.pairs or each.candidate.forecast):
             return over
         why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"
         if len(each.pairs) >= EARLY_PAIRS:

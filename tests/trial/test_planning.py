@@ -195,8 +195,8 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
     waiting = trial(3, "not tried", forecast_low=1.4, why="there was no time left")
     waiting = msgspec.structs.replace(waiting, gain=None)
     assert ending(trial(9, "unclear"), waiting) == (
-        "No gain is proven. Not tried to the end: cure9 (10.0× so far), cure3 (1.40× at least by "
-        "forecast); a longer --budget may prove it."
+        "No gain is proven. Not tried to the end: cure9 (10.0× so far, 6 of 11 pairs), cure3 "
+        "(1.40× at least by forecast); a longer --budget may prove it."
     )
     assert ending(bounds[0], waiting).startswith("What costs most is proven: without it")
     assert ending(bounds[0], waiting).endswith("a longer --budget may prove it.")
