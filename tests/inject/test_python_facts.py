@@ -620,11 +620,17 @@ jax = sys.modules["jax"] = types.ModuleType("jax")
 jax.config = types.SimpleNamespace(
     jax_debug_nans=False, jax_debug_infs=True, jax_disable_jit=False
 )
+def _malloc(size): pass
+memory = types.SimpleNamespace(get_allocator=lambda: _malloc)
+sys.modules["cupy"] = types.SimpleNamespace(cuda=memory)
 {WAIT_FOR_READINGS}
 """
     facts, _ = written(tmp_path, program, python=python)
     told = {call for call, *_ in added(facts) if call.startswith("setting.")}
-    assert told == {f"setting.{name}" for name in ("looks", "xla.platform", "jax.debug", "anomaly")}
+    assert told == {
+        f"setting.{name}"
+        for name in ("looks", "xla.platform", "jax.debug", "anomaly", "cupy.no.pool")
+    }
 
 
 def test_an_array_of_jax_never_changes_and_one_of_numpy_may(python: str, tmp_path: Path) -> None:

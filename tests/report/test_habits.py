@@ -31,12 +31,13 @@ from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
+    BY_MASK,
     COMPILE_WHOLE,
     LOOP_INSIDE,
     OF_OTHER_THREADS,
     launch_advice,
 )
-from gputui.report.explain.evidence import UNSEEN
+from gputui.report.explain.evidence import GATHER_THERE, UNSEEN
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.habits import (
     ANOMALY,
@@ -114,6 +115,20 @@ def test_anomaly_mode_is_called_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["log_sync", "sync", "optimizer", "healthy_training"])
 def test_values_that_are_read_are_no_anomaly_mode(name: str) -> None:
     assert not checks_gradients(Analysis(*fault(name)))
+
+
+@pytest.mark.parametrize(("reads", "is_anomaly"), [(25, True), (500, False)])
+def test_values_that_a_loop_reads_are_no_anomaly_mode(reads: int, is_anomaly: bool) -> None:
+    """Conditions on values, one by one, beside some results of `any`: no call reads them."""
+    steps = delta({Leaf.SYNC: 0.6, Leaf.MATMUL: 0.4})
+    watched = replace(steps, line_calls=(LineCalls(0, "optimizer.step", 1, 1000, ""),))
+    ran = {"reduce_kernel<or_kernel>": 25, "at::native::CompareFunctor": 25, "gelu_backward": 9}
+    waits = calls(cudaStreamSynchronize=(reads * STEPS, 1000))
+    each = kernels(**{name: (count * STEPS, 100) for name, count in ran.items()})
+    [found] = concluded(watched, waits, *each).findings
+    assert (found.advice == ANOMALY) is is_anomaly
+    assert (found.advice == BY_MASK) is not is_anomaly
+    assert any(f"some {reads} waits for the GPU" in text for text in found.evidence)
 
 
 ASLEEP = (
@@ -710,6 +725,24 @@ def test_the_line_that_copies_is_named_with_what_it_copies() -> None:
         "to the GPU",
     )
     assert "keep on the GPU" not in found.advice
+
+
+@pytest.mark.parametrize(("inside", "is_one"), [(0, True), (8, False)])
+def test_what_is_gathered_and_copied_at_one_line_is_one_finding(inside: int, is_one: bool) -> None:
+    """Rows of a table on the CPU, by an index: not what a function of Python makes there."""
+    seen = CaptureDelta(
+        time_ns=1,
+        process=1,
+        memory_operations=(COPIES_IN,),
+        line_calls=(LineCalls(7, "to", STEPS, STEPS * 38_535_168, "64x3x224x224:float32:cpu"),),
+        line_samples=(LineSamples(1, 0, 0, 7, 40, int(Leaf.HOST), inside, 40 if inside else 0),),
+    )
+    leaves = {Leaf.HOST: 0.45, Leaf.COPY_PAGEABLE: 0.35, Leaf.MATMUL: 0.2}
+    found = concluded(delta(leaves), *LINES, seen).findings
+    assert [one.advice == GATHER_THERE for one in found] == [True] if is_one else [False, False]
+    if is_one:
+        assert found[0].sentence.startswith("One line of the program takes 80 % of each step")
+        assert found[0].modelled[0].high == pytest.approx(1 / (1 - 0.8))
 
 
 @pytest.mark.parametrize("again", [STEPS - 1, STEPS // 4])

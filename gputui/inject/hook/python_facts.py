@@ -97,6 +97,7 @@ _SETTINGS: dict[str, Callable[[Any], bool]] = {
         sys.modules["jax"].config.jax_debug_nans or sys.modules["jax"].config.jax_debug_infs
     ),
     "jax.no.jit": lambda _: sys.modules["jax"].config.jax_disable_jit,
+    "cupy.no.pool": lambda _: sys.modules["cupy"].cuda.get_allocator().__name__ == "_malloc",
     "anomaly": lambda torch: torch.is_anomaly_enabled(),
     "cudnn.off": lambda torch: not torch.backends.cudnn.enabled,
     "profiler": lambda torch: bool(torch.autograd.profiler._is_profiler_enabled),

@@ -30,7 +30,11 @@ from gputui.report.explain.habits import (
     checks_gradients,
     threads_compute,
 )
-from gputui.report.explain.leaves import shares_with_itself, waits_among_launches
+from gputui.report.explain.leaves import (
+    shares_with_itself,
+    waits_a_step,
+    waits_among_launches,
+)
 from gputui.report.explain.lines import (
     MOSTLY,
     LikeliestLine,
@@ -632,7 +636,10 @@ _OF_OTHERS: dict[tuple[Leaf, Library], str] = {
         "fewer, larger kernels (cupy.fuse, ElementwiseKernel), or a captured graph "
         "(cupy.cuda.Stream.begin_capture)"
     ),
-    (Leaf.ALLOCATION, "cupy"): "keep CuPy's memory pool: no free_all_blocks() in the loop",
+    (Leaf.ALLOCATION, "cupy"): (
+        "keep CuPy's memory pool: no cupy.cuda.set_allocator(None), which turns it off, and no "
+        "free_all_blocks() in the loop"
+    ),
     (
         Leaf.ALLOCATION,
         "jax",
@@ -763,6 +770,12 @@ def _attention_advice(analysis: Analysis) -> str | None:
     return NO_WEIGHTS.format(where=lines[0].where) if lines else None
 
 
+POOL_ON = (
+    "no cupy.cuda.set_allocator(None): CuPy's memory pool is off, so that each array is allocated "
+    "by the driver and given back"
+)
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -770,6 +783,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     if leaf is Leaf.MATMUL_SIMT:
         return product_advice(analysis)
     made_by = library(analysis)
+    if leaf is Leaf.ALLOCATION and is_set(analysis.run, "cupy.no.pool"):
+        return POOL_ON
     if made_by is not None and (leaf, made_by) in _OF_OTHERS:
         return _OF_OTHERS[leaf, made_by]
     if leaf in (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST) and checks_gradients(analysis):
@@ -810,8 +825,8 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return SEND_LESS if others_ns < HIDES * sum(leaves.values()) else None
     if leaf is Leaf.WAIT:
         return wait_advice(analysis, leaves)
-    if leaf is Leaf.SYNC and _reads_a_step(analysis) >= MANY_READS:
-        return AT_ONCE
+    if leaf is Leaf.SYNC:
+        return _reading_advice(analysis)
     if leaf is not Leaf.HOST:
         return None
     advice = host_advice(analysis)
@@ -819,11 +834,18 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     return WITHOUT_LOADER if is_default and made_by in ("jax", "cupy") else advice
 
 
-def _reads_a_step(analysis: Analysis) -> float:
-    """Values a step that the line reads one by one which does so most often."""
-    lines = called_lines(analysis.run, ("item", "float", "int", "bool"))
-    steps = analysis.all_steps
-    return max((line.calls / steps for line in lines), default=0.0) if steps else 0.0
+def _reading_advice(analysis: Analysis) -> str | None:
+    """By whether one line reads many values a step, or more is waited for than calls read."""
+    run, steps = analysis.run, analysis.all_steps
+    lines = called_lines(run, ("item", "float", "int", "bool"))
+    if not steps:
+        return None
+    if max((line.calls / steps for line in lines), default=0.0) >= MANY_READS:
+        return AT_ONCE
+    waiting = called_lines(run, ("cpu", "numpy", "tolist", "to", "torch.cuda.synchronize"))
+    unseen = waits_a_step(run, steps) - sum(line.calls for line in (*lines, *waiting)) / steps
+    watched = bool(run.line_calls) and library(analysis) == "torch"
+    return BY_MASK if watched and unseen >= MANY_READS else None
 
 
 MANY_READS = 10
@@ -832,6 +854,13 @@ AT_ONCE = (
     "one copy for all values: .tolist() of the whole tensor once, in place of .item() for each; "
     "numbers that only Python uses (random ones, bounds), make on the CPU"
 )
+BY_MASK = (
+    "no Python condition on values of the GPU (if done[i]:) and no index whose size depends on "
+    "them (x[mask], nonzero): torch.where or masked_fill_ for all at once; or one .tolist() of all "
+    "before the loop"
+)
+"""Where waits are many and calls that read values few: a condition is no call, and an index of
+bools none that the hook counts."""
 WITHOUT_LOADER = (
     "do it on the GPU, in the compiled step; or for the next step on another thread, while the GPU "
     "works on this one"

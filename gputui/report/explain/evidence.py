@@ -33,7 +33,7 @@ from gputui.report.explain.advice import (
     is_of_plans,
 )
 from gputui.report.explain.analysis import Analysis
-from gputui.report.explain.finding import Finding, Gain
+from gputui.report.explain.finding import Finding, Gain, gain_of
 from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
 from gputui.report.explain.leaves import waits_among_launches
@@ -93,7 +93,8 @@ def evidence(analysis: Analysis, tree: TimeTree, leaf: Leaf) -> tuple[str, ...]:
     if leaf is Leaf.ALLOCATION and caches_nothing(analysis):
         other = "Where the variable is set was not recorded: before the first tensor on the GPU"
     allocated = _allocated(analysis) if leaf is Leaf.ALLOCATION else None
-    return tuple(filter(None, (place, allocated, other)))
+    size = _size(analysis, tree) if leaf is Leaf.SYNC else None
+    return tuple(filter(None, (size, place, allocated, other)))
 
 
 _ALLOCATES = re.compile(r"cuda(Malloc|Free)|cuMem(Alloc|Free|Create|Map|Unmap|Release)")
@@ -357,12 +358,13 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     computes, reads and waits at one line; logits are copied back and worked on at one; what
     compiles waits for threads and processes that do."""
     compiling = [Leaf.COMPILE] if findings and findings[0].cause == _COMPILING else []
+    line = next(iter(analysis.lines()), None)
     copied = [Leaf.COPY_PAGEABLE] if any(finding.cause == _COPIES for finding in findings) else []
-    if compiling or (copied and not copies_back(analysis.run, tree)):
+    gathered = line is not None and _copies_what_it_gathers(analysis, line)
+    if compiling or not (gathered or copies_back(analysis.run, tree)):
         copied = []
     keys = {LEAVES[leaf].key: leaf for leaf in (*_AT_ONE_LINE, *copied, *compiling)}
     together = [finding for finding in findings if finding.cause in keys]
-    line = next(iter(analysis.lines()), None)
     if len(together) < 2 or line is None or line.seen < ONE_LINE * line.samples:
         return findings
     first = together[0]
@@ -393,7 +395,10 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     is_saved = any(finding.advice == SAVE for finding in together)
     # What a library's function saves is copied back, too: a checkpoint was told to take its argmax
     # on the GPU.
-    advice = SAVE if is_saved else REDUCE_FIRST if copied else first.advice
+    if copied and not is_saved:
+        advice = GATHER_THERE if gathered else REDUCE_FIRST
+    else:
+        advice = SAVE if is_saved else first.advice
     whole = replace(
         first,
         sentence=f"{what}{time} ({named}).",
@@ -401,7 +406,9 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         share_percent=100 * tree.share(ns),
         step_ns=tree.a_step(ns),
         recoverable=recoverable,
-        gains=freed_at_one_line(analysis, tree, recoverable),
+        gains=gain_of(GATHERED * recoverable, recoverable)
+        if gathered and copied
+        else freed_at_one_line(analysis, tree, recoverable),
         gain_unknown="",
         alone=0.0 if copied else first.alone,
         advice=advice,
@@ -411,6 +418,24 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     )
     rest = [finding for finding in findings if finding not in together]
     return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
+
+
+GATHERED = 0.95
+"""Part of the time at the line that goes at least: the GPU gathers as much in a hundredth of it,
+and what is launched after it stays as it is. One program, 7.3 to 9.6 times as fast (an H200)."""
+
+GATHER_THERE = (
+    "keep on the GPU what is indexed at that line, and index and compute it there (x[ids]), where "
+    "memory has room; else gather into pinned memory for the next step, in a loader's workers"
+)
+
+
+def _copies_what_it_gathers(analysis: Analysis, line: LikeliestLine) -> bool:
+    """Whether a line that takes the CPU, in no function of Python, also copies most to the GPU."""
+    copies = _copying(analysis.run, "pageable")[:1]
+    return not line.inside and any(
+        copy.where == line.where and not copy.is_of_gpu for copy in copies
+    )
 
 
 CUDNN_PLANS = "cudnn_plans"

@@ -52,8 +52,10 @@ def checks_gradients(analysis: Analysis) -> bool:
         counts["any"] += count if _IS_ANY.search(name) else 0
         counts["compare"] += count if _COMPARES.search(name) else 0
         counts["backward"] += count if _BACKWARD.search(name) else 0
-    read = min(counts["any"], counts["compare"], synchronizations(analysis.run))
-    return bool(steps and counts["backward"]) and read >= CHECKS * steps
+    read = min(counts["any"], counts["compare"])
+    # Of a loop that reads each value of a mask they are few: 1,920 of 495,919 in `ppo_carts`.
+    is_most = 2 * read >= synchronizations(analysis.run) >= CHECKS * steps
+    return bool(steps and counts["backward"]) and read >= CHECKS * steps and is_most
 
 
 # Kernels that add one row after another.
