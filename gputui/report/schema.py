@@ -96,8 +96,9 @@ class Column(msgspec.Struct, Generic[R], frozen=True):
 
     @property
     def heading(self) -> str:
-        """The title on the screen."""
-        return self.label or self.title
+        """The title on the screen, in lower case but for names and abbreviations."""
+        words = (word.lower() if word.istitle() else word for word in self.title.split(" "))
+        return self.label or " ".join(words)
 
     @property
     def name(self) -> str:

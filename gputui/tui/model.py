@@ -154,6 +154,12 @@ class Model:
         return any(one.attached.rank is not None for one in run.processes.values())
 
     @property
+    def is_read(self) -> bool:
+        """Whether there is a reading of the machine: an imported file has none."""
+        read = (gpu.sample for gpu in self.session.gpus.values())
+        return self.session.host is not None or any(read)
+
+    @property
     def is_remote(self) -> bool:
         """Whether what is shown is of another host."""
         return self.hosts is not None

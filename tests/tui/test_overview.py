@@ -21,6 +21,7 @@ from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration
+from gputui.playback.opening import open_recording
 from gputui.report.answer import answer
 from gputui.report.explain import Analysis, Finding, Verdict, conclusion
 from gputui.report.explain.evidence import largest_part
@@ -114,6 +115,24 @@ async def test_a_chart_of_a_single_step_gives_way_to_how_steps_are_spread(show: 
         assert "─ Distribution ─" in shown.text
         await shown.press("3", "3")
         assert "Only the lengths of the newest 1 of 47 steps were kept one by one." in shown.text
+
+
+async def test_panels_show_what_the_sentence_says_and_nothing_else(show: Show) -> None:
+    async with show([recorded(DATA / "faults" / "no_cache.gputui.gz")], options=FIRST) as shown:
+        assert "4.02 ms to 8.59 ms within 560 steps." in shown.text
+        assert "─ GPU work a step  4.06 ms to 8.85 ms ─" in shown.text
+    async with show([recorded(DATA / "h200-serve.gputui.gz")], options=FIRST) as shown:
+        assert re.search(
+            " decode/attention +472 µs .+ prefill/attention +111 µs ", shown.text, re.S
+        )
+    imported = list(open_recording(str(DATA / "h100-training.json.gz")))
+    async with show([imported], options=FIRST) as shown:
+        assert "─ GPU 0  NVIDIA H100" in shown.text
+        assert not re.search(r" n/a |printed nothing|z scale", shown.text)
+        await shown.press("6")
+        assert not re.search("n/a|100 %┤|z scale|t tree", shown.text)
+        await shown.press("6")
+        assert "no reading of it" in shown.text
 
 
 async def test_rows_of_a_benchmark_are_named_first_and_nothing_is_to_be_tried(show: Show) -> None:
@@ -356,7 +375,7 @@ def _eighths(text: str) -> int:
 def test_parts_and_scales() -> None:
     assert apportion([1, 1, 1], 100) == [34, 33, 33]
     assert apportion([], 7) == []
-    assert [nice_top(value) for value in (0.9, 12, 21, 26, 60)] == [1.0, 20.0, 25.0, 50.0, 100.0]
+    assert [nice_top(value) for value in (0.9, 12, 21, 26, 60)] == [1.0, 15.0, 25.0, 30.0, 60.0]
 
 
 def test_no_two_kernels_read_alike() -> None:

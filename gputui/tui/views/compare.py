@@ -20,6 +20,7 @@ from gputui.report.tables import metric_text
 from gputui.store.recordings import recording_name
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, labelled, wrap
+from gputui.tui.widgets.run import badged
 from gputui.tui.widgets.table import column
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView
 
@@ -215,7 +216,10 @@ class CompareView(TableView):
         for note in self._notes:
             rows += wrap(f"! {note}", width, "warn")[:2]
         for line in self._verdict:
-            rows += wrap(line, width, "text" if line.startswith(" ") else "title")
+            word, _, said = line.partition("  ")
+            badge = {"FASTER": "verdict-good", "SLOWER": "verdict-bad"}.get(word.split(" ")[-1])
+            rows += badged(word, said, width, badge or "verdict") if word else [
+                ((" ", "text"), *row) for row in wrap(line.strip(), width - 1, "text")]  # fmt: skip
         table = self._tables[self.tab]
         note = self.filter_note or f"{len(table.rows)} lines"
         rows.append(self.tab_row(len(rows), width, note))

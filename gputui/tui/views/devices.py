@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from math import ceil
 
 from gputui.report.machine_now import out_of_line
@@ -52,7 +53,7 @@ class DevicesView(ProcessListView, ChartedView):
             waiting = self.model.failure or "reading the machine"
             return [(), ((f"  {waiting}…" if not self.model.failure else waiting, "dim"),)]
         self.mark_phases()
-        if not session.gpus:
+        if not session.gpus or (isinstance(self.model.source, Playback) and not self.model.is_read):
             return self._without_gpu(width, height)
         matching = filter_rows(process_rows(session), self.needle)
         matching.sort(key=lambda row: row.pid)
@@ -233,9 +234,11 @@ class DevicesView(ProcessListView, ChartedView):
         header = session.header
         known_reason = header.gpu_unavailable_reason if header else None
         is_recorded = isinstance(self.model.source, Playback)
-        if is_recorded and known_reason is None and session.host is None:
+        if is_recorded and known_reason is None and not self.model.is_read:
             rows = [heading("No readings of the machine", width), ()]
-            return [*rows, (("  This recording holds none of its GPUs and host.", "text"),)]
+            rows += [(("  This recording holds none of its GPUs and host.", "text"),), ()]
+            facts = [self._card(gpu, width, 1) for gpu in session.gpus.values()]
+            return [*rows, *chain.from_iterable(facts)]
         rows = [*alert_rows(session, width), heading("No NVIDIA GPU to show", width), ()]
         rows += wrap(f"Why: {known_reason or 'no device was found'}", width - 2, "text", "  ")
         rows.append(())

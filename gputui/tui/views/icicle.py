@@ -137,7 +137,7 @@ class IcicleView(View):
             meaning = LEAVES[chosen.leaf]
             state = "GPU idle" if meaning.is_idle else "GPU busy"
             return rows + paragraph(f"  {state}  ", f"{meaning.meaning}.", width - 2)
-        inside = sorted(chosen.parts, key=lambda part: -part.ns)
+        inside = sorted((one for one in chosen.parts if one.ns >= steps), key=lambda part: -part.ns)
         label = min(40, max((len(part.name) for part in inside), default=4))
         scale = max(8, width - label - 32)
         for part in inside[: max(0, room - 2)]:

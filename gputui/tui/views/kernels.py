@@ -11,6 +11,7 @@ import msgspec
 from textual.binding import Binding, BindingType
 
 from gputui.base.sanitize import cut_middle
+from gputui.model.leaves import leaf_of_kernel
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, size
 from gputui.report.explain.lines import launched_at
@@ -30,6 +31,7 @@ from gputui.report.tables.memory import OUTSIDE, called_in
 from gputui.report.tables.ranks import RankSum, rank_sums, rank_with_most
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, heading, labelled, row_width, wrap
+from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.run import no_run, scope_rows, why_empty
 from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (
@@ -158,7 +160,7 @@ class KernelsView(TableView):
             rows += [*_counters(tables, name), *self._shapes(tables, name)]
             line = launched_at(tables.run, numbers)
             if line or tables.run.lines:  # else no lines were read at all
-                line = line or "a line that is in no sample"
+                line = line or "a line that none of the samples of the program's stacks met"
                 rows += [(), (("launched at", "label"),), ((f"  {line}", "text"),)]
         phases = self._phases(tables, name)
         if phases:
@@ -237,6 +239,7 @@ class KernelsView(TableView):
             columns[at].priority,
             right=False,
             width=9 + _BAR,
+            role=lambda row: look(leaf_of_kernel(row.name)).role if not self.tab else "text",
         )
         if read.ranks:
             ranks = read.ranks

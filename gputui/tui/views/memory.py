@@ -129,9 +129,9 @@ def device_rows(
     session: Session, width: int, height: int, interval_s: float, look: Look
 ) -> list[Row]:
     """A bar for each GPU, and as many charts as there is room for, in at most `height` rows: of
-    a single GPU its bandwidth too. Without a GPU the host's memory."""
+    a single GPU its bandwidth too. Without a GPU that was read the host's memory."""
     gpus = list(session.gpus.values())
-    if not gpus:
+    if all(gpu.sample is None for gpu in gpus):
         charts = [
             _called(chart, "Memory used")
             for chart in host_charts(session)
@@ -259,7 +259,7 @@ class MemoryView(TableView, ChartedView):
         if note := self.moment_note():
             return note
         if over is None or len(session.gpus) > 1:
-            return ""
+            return "" if gpu.sample is not None else "no reading of it"
         most = f"{size(over.most)} at most{among_few(over.samples)}"
         return f"this run: {size(over.first)} at first, {most}"
 

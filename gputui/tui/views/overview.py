@@ -166,6 +166,13 @@ class Read:
         findings = self.found.findings if self.found is not None else ()
         return next(iter(findings[0].of_leaves), None) if findings else None
 
+    @property
+    def grow(self) -> bool:
+        """Whether it is about steps that grow."""
+        return self.found is not None and any(
+            one.cause == "steps_grow" for one in self.found.findings[:1]
+        )
+
 
 def fill(
     layout: Layout, model: Model, run: Run, read: Read, height: int, chosen: Chosen | None,
@@ -186,7 +193,7 @@ def fill(
     makes: list[Make] = []
     # Of a stretch of steps there is no distribution.
     if tree is not None and (len(points) >= FEW or (points and not tree.step_ns.values)):
-        makes.append((partial(short.steps, tree), low))
+        makes.append((partial(short.steps, tree, grow=read.grow), low))
     if tree is not None and tree.step_ns.values and (columns == 3 or 0 < len(points) < FEW):
         makes.append((partial(distribution, tree.step_ns), low))
     on_cpu = tree is None and not read.kernels
@@ -209,7 +216,7 @@ def fill(
         makes.append((show_kernels, 13))
     if columns == 2 and tree is not None and len(points) >= FEW and not read.steps:
         makes.append((partial(distribution, tree.step_ns), low + 1))
-    if run.log_lines:
+    if run.log_lines and run.outcome != "ended":
         makes.append((partial(short.output, run), max(4, left - low - (25 if on_cpu else 18))))
     can_look = columns == 3 and not isinstance(model.source, ManyHosts)
     if can_look and earlier_runs(library(), run):
@@ -218,7 +225,7 @@ def fill(
     step = newest_step_panel(model.session, run, width, _STEP_ROWS) if wants_lanes else None
     lanes = len(step.rows) + 2 if step is not None else 0
     stacks, widths = _columns(makes, columns, width, left - lanes)
-    layout.stacks([[(_named(panel, read.tables), size) for panel, size in stack]
+    layout.stacks([[(_named(panel, read.tables), len(panel.rows) + 1) for panel in stack]
                    for stack in stacks], widths)  # fmt: skip
     if step is not None:
         layout.add([()] * bool(makes))
@@ -227,11 +234,11 @@ def fill(
 
 def _columns(
     makes: Sequence[Make], columns: int, width: int, room: int
-) -> tuple[list[list[tuple[Panel, int]]], list[int]]:
-    """Panels with their lines, each below the column that is the shortest so far; the last one of a
-    column has what is left of it."""
+) -> tuple[list[list[Panel]], list[int]]:
+    """Panels, each below the column that is the shortest so far. The last one of a column has what
+    is left of it, and what that does not need the chart at its top."""
     widths = columns_of(width, max(1, min(columns, len(makes))))
-    stacks: list[list[tuple[Panel, int]]] = [[] for _ in widths]
+    stacks: list[list[Panel]] = [[] for _ in widths]
     last: dict[int, Make] = {}
     free = [room] * len(widths)
     for number, (make, most) in enumerate(makes):
@@ -240,15 +247,20 @@ def _columns(
         if left < (_LEAST_DISTRIBUTION if getattr(make, "func", None) is distribution else 4):
             continue
         panel = make(most, width=widths[at])
-        wanted = len(panel.rows) + 1
-        size = min(wanted, max(4, left - (5 if number + len(widths) < len(makes) else 0)))
-        last[at] = make, most + size - wanted
-        stacks[at].append((panel if size == wanted else make(last[at][1], width=widths[at]), size))
-        free[at] = left - size
+        size = max(4, left - (5 if number + len(widths) < len(makes) else 0))
+        if (over := len(panel.rows) + 1 - size) > 0:
+            most -= over
+            panel = make(most, width=widths[at])
+        last[at] = make, most
+        stacks[at].append(panel)
+        free[at] = left - len(panel.rows) - 1
     for at, (make, most) in last.items():
-        size = stacks[at][-1][1] + free[at]
-        if free[at]:
-            stacks[at][-1] = make(most + free[at], width=widths[at]), size
+        before = len(stacks[at][-1].rows)
+        stacks[at][-1] = make(most + free[at], width=widths[at])
+        free[at] -= len(stacks[at][-1].rows) - before
+    if stacks[0] and free[0] > 0:
+        chart, most = makes[0]
+        stacks[0][0] = chart(most + min(free[0], most), width=widths[0])
     return stacks, widths
 
 
@@ -263,7 +275,7 @@ def _stack(
         most = max(3, min(8, left - 7))
         panels.append((short.causes(tree, most, chosen, read.lead, width), most + 1))
         if tree.has_steps and len(short.step_points(tree)[0]) >= FEW:
-            panels.append((short.steps(tree, 1, width), 2))
+            panels.append((short.steps(tree, 1, width, grow=read.grow), 2))
     if model.session.gpus:
         gpu = gpu_panel(model, read.tables, read.energy, tree, 4, width, is_narrow=True)
         panels.append((gpu, 4))
@@ -273,7 +285,7 @@ def _stack(
         panels.append((found, most + 1))
     if tree is None and read.kernels:
         panels.append((short.kernels(read.kernels, model.kernel_names, 5, chosen, width), 6))
-    if run.log_lines:
+    if run.log_lines and run.outcome != "ended":
         panels.append((short.output(run, 8, width), 8))
     for panel, most in panels:
         size = min(most, len(panel.rows) + 1, left)

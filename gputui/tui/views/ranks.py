@@ -19,7 +19,7 @@ from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, heading, joined, wrap
 from gputui.tui.widgets.causes import hundred_bar, look
-from gputui.tui.widgets.run import no_run, scope_rows
+from gputui.tui.widgets.run import badged, no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import Move, column, declared
 from gputui.tui.widgets.view import Details, Notice, TableView
@@ -349,7 +349,7 @@ def _answer(late: Lateness | None, unknown: str, width: int) -> list[Row]:
         nobody = "No rank is late, or waits are spread over all"
         text = unknown[:1].upper() + unknown[1:] or nobody
         return [*wrap(f"{text}.", width - 2, "text", " "), ()]
-    rows = [*wrap(f"{late.word}  {late.sentence}", width - 2, "title", " ")]
+    rows = badged(late.word, late.sentence, width)
     for line in late.evidence:
         rows += wrap(f"{line}.", width - 2, "text", " ")
     return [*rows, *wrap(f"Try: {late.advice}.", width - 2, "dim", " "), ()]

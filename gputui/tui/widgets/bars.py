@@ -31,12 +31,14 @@ def possible(model: Model, view: View) -> set[str]:
     run, offers = model.run, view.offers
     actions = {"help", "quit", "palette"} | ({"go_home"} if model.visited else set())
     if not view.has_lines:
-        offers -= {"activate", "sort", "filter"}
+        offers -= {"activate", "sort", "filter", "recording('mark')"}
+    if "scale" in offers and not model.is_read:  # no charts of readings
+        offers -= {"scale", "zoom(-1)"}
     if "recording('rename')" in offers:  # what is shown is no run
         return actions | offers
     if run is None:
         offers -= {"activate", "scope", "recording('mark')"}
-    if "processes" in offers and not model.session.gpus:
+    if "processes" in offers and not (model.session.gpus and model.is_read):
         offers -= {"processes", "tree", "sort", "filter"}
     actions |= offers | {"pause", "log"}
     if model.can_start:
@@ -76,7 +78,8 @@ def hinted(model: Model, view: View, current: str, trail: Sequence[str]) -> list
     elif model.is_at_end:
         labels["pause"] = "play it"
     keys = [replace(one, label=labels.get(one.action, one.label)) for one in keys]
-    own = [Key(shown, action, "", VIEWS, label) for shown, label, action in view.HINTS]
+    hinted = view.HINTS if view.has_lines else ()
+    own = [Key(shown, action, "", VIEWS, label) for shown, label, action in hinted]
     keys = [one for one in keys if one.shown.split()[0] not in {key.shown for key in own}]
     first = sum(one.action in ("go_home", "clear", "activate") for one in keys)
     keys[first:first] = own

@@ -34,14 +34,12 @@ def apportion(shares: Sequence[float], whole: int) -> list[int]:
 
 
 def nice_top(value: float) -> float:
-    """The next 1, 2, 2.5 or 5 × 10ⁿ at or above a value: where an axis ends."""
+    """The next round figure at or above a value: where an axis ends, a third empty at most."""
     if not (value > 0 and math.isfinite(value)):
         return 1.0
     decade = 10.0 ** math.floor(math.log10(value))
-    return next(
-        (each * decade for each in (1.0, 2.0, 2.5, 5.0) if each * decade >= value * (1 - 1e-9)),
-        10.0 * decade,
-    )
+    steps = (each * decade for each in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0))
+    return next(top for top in steps if top >= value * (1 - 1e-9))
 
 
 def grouped(

@@ -166,8 +166,11 @@ _NARROWEST_CHART = 25
 
 
 def charts(gpu: Gpu) -> list[Chart]:
-    """The charts this GPU can fill, the most telling first."""
-    sample = gpu.sample or GpuSample(index=gpu.facts.index)
+    """The charts this GPU can fill, the most telling first; none as long as it was not read, as of
+    an imported file it never is."""
+    sample = gpu.sample
+    if sample is None:
+        return []
     return [
         _chart(gpu, sample, field)
         for field, metric in charted_fields(GpuSample).items()
@@ -261,7 +264,7 @@ def chart_grid(
     shown: list[Chart], width: int, height: int, interval_s: float, look: Look
 ) -> list[Row]:
     """As many of `shown` as fit with axes that can be read, on one common time axis."""
-    columns, charts_left = _grid(len(shown), width, height)
+    columns, charts_left = _grid(len(shown), width, height) if shown else (0, 0)
     if not columns:
         return []
     shown = shown[:charts_left]

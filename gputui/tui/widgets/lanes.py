@@ -303,7 +303,7 @@ class LaneWindow:
             numbers = {number for number, kernel in names.items() if kernel.name == name}
             # A step keeps no line of each launch: samples of the whole run say where it is.
             line = launched_at(self.run, numbers, 1)
-            line = f", seen at {line}" if line else ", its line in no sample"
+            line = f", seen at {line}" if line else ", at a line that no sample met"
             return [f"launched {duration(start - there)} before by {called} on {where}{line}"]
         called = self.shorts.get(called) or short_name(called)
         return [f"its work {called} began {duration(there - start)} later"]

@@ -90,7 +90,7 @@ _BUSY = 7
 ROLES = (
     *("text", "dim", "title", "rule", "label", "value", "accent", "good", "warn", "hot"),
     *("head", "cursor", "tab", "tab-active", "key", "input", "error"),
-    *("verdict", "verdict-good"),
+    *("verdict", "verdict-good", "verdict-bad"),
     *(f"cause-{name}" for name in PALETTE),
     *(f"fill-{name}" for name in [*PALETTE][:_BUSY]),
     *("utilization", "memory", "bandwidth", "power", "tensor", "occupancy", "host"),

@@ -71,12 +71,7 @@ def verdict_rows(
     if best is not None and best.with_pauses:  # of steps alone the time tree below is not
         headline = headline.replace("; the steps alone", ".\0").partition("\0")[0]
     badge = "verdict" if found.findings else "verdict-good"
-    word: Row = ((f" {found.word} ", badge if is_chosen else "title"), ("  ", "text"))
-    lead = len(found.word) + 4
-    rows: list[Row] = [
-        (*word, *line) if not number else ((" " * lead, "text"), *line)
-        for number, line in enumerate(wrap(headline, width - lead, "value"))
-    ]
+    rows = badged(found.word, headline, width, badge if is_chosen else "title")
     if benchmark:
         return [*paragraph(" BENCHMARK  ", benchmark, width, "value", "title"), *rows]
     room = width - row_width(rows[0]) - len(_MORE) - 1
@@ -95,6 +90,14 @@ def verdict_rows(
     if found.speed:
         rows += paragraph(" Speed ", found.speed, width)
     return rows
+
+
+def badged(word: str, sentence: str, width: int, badge: str = "verdict") -> list[Row]:
+    """The word of an answer, in the looks of a role, and its sentence."""
+    lines = wrap(sentence, width - len(word) - 4, "value")
+    lead: Row = ((" " * (len(word) + 4), "text"),)
+    first: Row = ((f" {word} ", badge), ("  ", "text"))
+    return [(*(lead if number else first), *line) for number, line in enumerate(lines)]
 
 
 def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[Row]:
@@ -497,6 +500,8 @@ def _why_empty(run: Run) -> str:
     """What stands in place of lines of the program, "" where it has any."""
     if any(line.stream != "gputui" for line in run.log):
         return ""
+    if run.outcome == "ended":
+        return "what the program printed is not in it"
     return "nothing printed so far" if run.is_active else "the program printed nothing"
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.kernel_categories import cut_apart
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import Leaf, leaf_of_kernel
 from gputui.model.naming import TOO_MANY, XLA_COMPILES
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import FEW
@@ -20,7 +21,7 @@ from gputui.report.tables.time import whole_in_words
 from gputui.report.tables.timing import StepColumn, columns_of_tree
 from gputui.state import Run
 from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
-from gputui.tui.widgets.causes import cause_rows
+from gputui.tui.widgets.causes import cause_rows, look
 from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, spread, step_bars
 
@@ -193,10 +194,15 @@ def step_points(tree: TimeTree) -> tuple[list[StepColumn], str]:
     return columns, f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
 
 
-def steps(tree: TimeTree, height: int, width: int) -> Panel:
-    """How long steps took: one after another, and how they are spread."""
+def steps(tree: TimeTree, height: int, width: int, *, grow: bool = False) -> Panel:
+    """How long steps took: one after another, and how they are spread; of those that `grow` how
+    much work they give the GPU, which pauses do not hide."""
     lengths = tree.step_ns
     points, what = step_points(tree)
+    work = [
+        replace(each, ns=round(each.ns * each.busy), longest_ns=None, part=None)
+        for each in points if grow and each.busy is not None
+    ]  # fmt: skip
     title = f"Step time  median {duration(lengths.median)}, p99 {duration(lengths.percentile(99))}"
     each = f"{count(tree.steps)} steps" + (f" of {tree.devices} GPUs" if tree.devices > 1 else "")
     slow = f"{count(tree.slow_steps)} slow of {each}" if tree.slow_steps else f"none slow of {each}"
@@ -209,6 +215,10 @@ def steps(tree: TimeTree, height: int, width: int) -> Panel:
         slow = f"{count(tree.steps)} steps"
     if not points:
         return Panel(title, [], slow, view="steps")
+    if work and len(work) == len(points):
+        points = work
+        ends = duration(points[0].mean_ns), duration(points[-1].mean_ns)
+        title, slow = f"GPU work a step  {ends[0]} to {ends[1]}", f"{count(tree.steps)} steps"
     room = width - _AXIS
     usual_ns = lengths.median or 0.0
     if height < 4:
@@ -237,15 +247,16 @@ def phases(
     """The phases of a step, or the outermost ones, by time."""
     ranked = list(rows[:height])
     within = bool(ranked and ranked[0].per_step_ns)
-    label = min(24, max((len(row.name) for row in ranked), default=6) + 2)
+    names = _told_apart(ranked)
+    label = min(24, max(map(len, names), default=6) + 2)
     whole = max((row.per_step_ns or row.cpu_total_ns for row in ranked), default=1.0) or 1.0
     room = max(0, width - label - 24)
     found: list[Row] = []
-    for row in ranked:
+    for row, name in zip(ranked, names, strict=True):
         ns = row.per_step_ns or row.cpu_total_ns
         now = " ●" if running and row.is_open else ""
         line: Row = (
-            (f" {fit(row.name + now, label)}", "text"),
+            (f" {fit(cut_middle(name + now, label), label)}", "text"),
             (f"{duration(ns):>9}  ", "value"),
             (bar(ns / whole, room) if room >= 4 else "", "cause-other"),
             (f" {duration(_busy_a_step(row)):>9}" if row.on_gpu and room >= 4
@@ -260,14 +271,20 @@ def phases(
                  "phases")  # fmt: skip
 
 
+def _told_apart(rows: Sequence[PhaseRow]) -> list[str]:
+    """Their names, with the phase around it where several have one name."""
+    often = Counter(row.name for row in rows)
+    return ["/".join(row.key[2][-(1 + (often[row.name] > 1)) :]) for row in rows]
+
+
 def phase_line(rows: Sequence[PhaseRow], width: int) -> Panel:
     """The same in one row, as many as fit, and a mark where there are more."""
     named = [
         (
-            (f"{cut_middle(row.name, 24)} ", "text"),
+            (f"{cut_middle(name, 24)} ", "text"),
             (duration(row.per_step_ns or row.cpu_total_ns), "value"),
         )
-        for row in rows
+        for row, name in zip(rows, _told_apart(rows), strict=True)
     ]
     fitting = takewhile(lambda n: len(flow(named[:n], width - 6, 99)) <= 1, range(len(named) + 1))
     shown = max(fitting, default=0)
@@ -291,13 +308,14 @@ def kernels(
 ) -> Panel:  # fmt: skip
     """The kernels that took most, by their short names."""
     ranked = list(rows[:height])
-    room = max(16, width - 19)
+    room = max(16, width - 20)
     shown = cut_apart([names.get(row.name, row.short_name) for row in ranked], room)
     whole = sum(row.total for row in rows) or 1
     found: list[Row] = []
     for row, name in zip(ranked, shown, strict=True):
         line: Row = (
-            (f" {fit(name, room)} ", "text"),
+            ("▌", look(leaf_of_kernel(row.name)).role),
+            (f"{fit(name, room)} ", "text"),
             (f"{percent(100 * row.total / whole):>7}", "value"),
             (f" {duration(row.total):>9}", "text"),
         )
