@@ -251,8 +251,9 @@ class Alternation:
     the number of cures measured beside these. `input_share` is as for `gain_of_pairs`, and `tell`
     gets a line about what the pairs show so far. Where nothing is left but `brief` ones, LATER of
     that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
-    had their time, for `bounds_s`; `other_bounds` were measured beside these. `until` says, given
-    how long the program takes to its first block, when it is over at the latest."""
+    had their time, for `bounds_s`; `other_bounds` were measured beside these. For the cures that
+    wait for runs of their own (`waiting`, with the ablations that come after each), time for
+    another start of the program is left of `whole_s`, unless the program has no use for them."""
 
     def __init__(
         self,
@@ -265,13 +266,15 @@ class Alternation:
         bounds: Sequence[str] = (),
         bounds_s: float = 0.0,
         other_bounds: int = 0,
-        until: Callable[[float], float] = lambda _: math.inf,
+        waiting: Mapping[str, Set[str]] | None = None,
+        whole_s: float = math.inf,
     ) -> None:
         self._brief, self._bounds = set(brief), set(bounds)
         self._before, self._limit_s, self._tell = before, limit_s, tell
         self._told = ""
         self._others, self._other_bounds = others, other_bounds
-        self._input_share, self._bounds_s, self._until = input_share, bounds_s, until
+        self._input_share, self._bounds_s = input_share, bounds_s
+        self._waiting, self._whole_s = waiting or {}, whole_s
         self._began_s = 0.0
         self._bounds_since_s: float | None = None
         self._kept = self._asked_for = set(before)
@@ -283,10 +286,14 @@ class Alternation:
         if steps is None:
             return ""  # loading takes what it takes
         self._began_s = self._began_s or seconds
+        waiting = self._waiting.keys() - run.reader.not_applied.keys()
+        left_out = run.reader.not_applied.keys() | set().union(
+            *(self._waiting[name] for name in waiting)
+        )
         pairs = {
             name: self._before[name] + steps.pairs(name)
             for name in self._before
-            if name not in run.reader.not_applied
+            if name not in left_out
         }
         if not pairs:
             return steps.over or is_measured(run, MEASURED_S)
@@ -295,7 +302,9 @@ class Alternation:
         kept = self._kept & pairs.keys()
         is_brief = bool(kept) and kept <= self._brief | self._bounds
         limit_s = self._limit_s * (LATER if is_brief else 1.0)
-        has_passed = seconds > self._until(self._began_s)
+        has_passed = bool(waiting) and seconds > max(
+            self._began_s + LEAST_S, self._whole_s - NEEDED * (self._began_s + RUN_S)
+        )
         is_over = (has_passed or seconds - self._began_s > limit_s) and not any(
             is_near(pairs[name]) for name in kept - self._bounds
         )
@@ -378,6 +387,12 @@ class Alternation:
 SURE = 1.25
 """A gain of a single pair from which its cure gets the next ones alone."""
 
+
+LEAST_S = 10.0
+"""Of a run of cures that are switched, whatever waits for it."""
+RUN_S, NEEDED = MEASURED_S + 1.0, 1.2
+"""What a run of its own takes beside its start, at least; and how many times as much is left for
+it."""
 
 LATER = 0.3
 """Of the time of a run that cures get which answer nothing that was found, where others wait."""

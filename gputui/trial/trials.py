@@ -4,7 +4,6 @@ run each, the best together, ablations; until the budget is spent or the gains a
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,9 @@ from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
     LEAST_GAIN,
+    LEAST_S,
     LOOKS,
+    RUN_S,
     Alternation,
     Sameness,
     gain_of_pairs,
@@ -58,9 +59,6 @@ ROUNDS = 3
 
 NO_TIME = "there was no time left"
 
-LEAST_S = 10.0
-"""Of the budget for another run of cures that are switched."""
-
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
 
@@ -68,9 +66,6 @@ BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
 """The warm-up and a block of a program that has ended before it could be timed as others are,"""
 LEAST_MARKED = 8
 """if it has so many steps."""
-
-RUN_S = MEASURED_S + 1.0
-"""What a run of its own takes beside its start, at least."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
@@ -236,7 +231,9 @@ class Trials:
             elif each.on_runs and each.off_runs:
                 name = each.candidate.name
                 others = [runs for key, runs in self._times.items() if key not in ("", name)]
-                each.gain = gain_of_runs(each.off_runs, each.on_runs, len(measured), others)
+                # What an ablation shows is no claim of a cure's.
+                tried = sum(_is_bound(other) == _is_bound(each) for other in measured)
+                each.gain = gain_of_runs(each.off_runs, each.on_runs, tried, others)
         for each in measured:
             name = each.candidate.name
             if name not in self._told and each.verdict == "gain":
@@ -304,7 +301,7 @@ class Trials:
             alternation = Alternation(
                 before, left_s, beside[False], self._input_share, self._request.pass_on,
                 later if waiting else (), bounds, last_s if last else left_s, beside[True],
-                self._until_runs(open_ones),
+                self._wait_for_runs(open_ones), self._all_left_s,
             )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._take(open_ones, before, result, beside)
@@ -331,38 +328,29 @@ class Trials:
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 
-    def _until_runs(self, group: list[Measured]) -> Callable[[float], float]:
-        """Until when a run of these leaves time for a run of the cure that promises most of those
-        that need runs of their own and were not tried, given how long the program's start takes;
-        for ever, where none does."""
-        left_s = self._all_left_s
-        waiting = [
-            each.candidate.cure.longer_s for each in self._measured
+    def _wait_for_runs(self, group: list[Measured]) -> dict[str, set[str]]:
+        """The cures that promise something in runs of their own, and were not tried, with the
+        ablations among these that are about the same: they come after it. Not those that compile:
+        that takes more time than may be left."""
+        return {
+            each.candidate.name: {
+                bound.candidate.name for bound in group
+                if _is_bound(bound) and _cause(bound) == _cause(each)
+            }
+            for each in self._measured
             if each not in group and not _is_bound(each) and self._waits(each)
-            and (each.is_by_itself or not each.candidate.cure.in_one_run)
-        ]  # fmt: skip
-        if not waiting:
-            return lambda _: math.inf
-        return lambda start_s: max(
-            start_s + LEAST_S, left_s - 1.2 * (start_s + RUN_S) - min(waiting)
-        )
+            and not each.candidate.cure.longer_s
+        }  # fmt: skip
 
     def _switched_last(self, group: list[Measured]) -> tuple[list[Measured], float]:
         """The ablations that come last in a run of these cures, which spares another start of the
-        program, and for how long at most: those of causes of which no cure waits for runs of its
-        own."""
+        program, and for how long at most."""
         if any(map(_is_bound, group)):
             return [], 0.0
-        waiting = [
-            each.candidate.finding for each in self._measured
-            if each not in group and not _is_bound(each) and self._waits(each)
-        ]  # fmt: skip
-        causes = {finding.cause for finding in waiting if finding is not None}
         last = [
             each for each in self._measured
             if _is_bound(each) and each.candidate.cure is not NoSaves and not each.why
             and not each.is_decided and not each.is_by_itself and not self._answered(each)
-            and (each.candidate.finding is None or each.candidate.finding.cause not in causes)
         ]  # fmt: skip
         return last, self._all_left_s * BOUNDS / (2.0 * 9.0 + PROVEN + BOUNDS)
 
@@ -746,6 +734,10 @@ class Trials:
 
 def _is_bound(each: Measured) -> bool:
     return each.candidate.cure.result == BOUND
+
+
+def _cause(each: Measured) -> str | None:
+    return each.candidate.finding.cause if each.candidate.finding is not None else None
 
 
 def _listed(names: Sequence[str]) -> str:
