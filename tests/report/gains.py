@@ -262,10 +262,22 @@ def by_causes() -> list[str]:
     return rows
 
 
-HELD_OUT = ("held out", *(f"held out {number}" for number in range(2, 8)))
+HELD_OUT = ("held out", *(f"held out {number}" for number in range(2, 9)))
 """Groups whose first evaluation is the one that counts."""
 
 GROUPS = {
+    "held out 8": (
+        "Held-out programs, eighth set",
+        "By two more authors who had seen neither the rules nor the other sets; evaluated once, "
+        "with the rules as they were then (2026-11-27, H200, torch 2.11, each program alone on its "
+        "GPU): these are the figures of that evaluation. They were recorded before rules for FP64 "
+        "by names of kernels were written, and evaluated after: with the rules that recorded them "
+        "the cause came first in 14. Of 19 programs that ran to their end the number of steps was "
+        "right to one, and the second half of the steps took what it took by the program's own "
+        "clock, within 2 %, in 19. All four programs meant to be healthy were HEALTHY. What was "
+        "said of `ppo_carts` named the line, but another cure. Of `flax_charlm` a step with the "
+        "fault is as gputui has it: it was interrupted. Their recordings are not kept here.",
+    ),
     "held out 7": (
         "Held-out programs, seventh set",
         "By two more authors who had seen neither the rules nor the other sets; evaluated once, "
