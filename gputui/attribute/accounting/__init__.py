@@ -68,6 +68,10 @@ SHORT_GAP_NS = 5_000_000
 without a gap: launches may be further apart than operations are. Chosen: between the rows of a
 benchmark lie 20 ms and more."""
 
+LATE_NS = 500_000_000
+"""How long a mark waits at most for buffers of before that a flush has not brought. Five steps of
+4 ms were one of 19 on an H200. Chosen: flushes are 100 ms apart."""
+
 _NONE = np.empty(0, np.int64)
 
 
@@ -329,7 +333,7 @@ class Accounting:
             else:
                 self.mark_steps(ranges[0])
             source: StepSource = "nvtx"
-        elif self._take_program_steps(ended=collection.until_ns is None):
+        elif self._take_program_steps(collection.settled_ns):
             assert self._program_steps.chosen is not None
             source = self._program_steps.chosen.source
         else:
@@ -345,12 +349,16 @@ class Accounting:
         )
         return fields
 
-    def _take_program_steps(self, ended: bool) -> bool:
+    def _take_program_steps(self, settled_ns: int | None) -> bool:
         """Whether the program marks its steps. A step begins with the first operation that is
-        launched after its mark, so a mark waits until that has arrived."""
+        launched after its mark, so a mark waits until that has arrived: buffers do not come in
+        their order."""
         steps, launches = self._program_steps, self._launches
-        newest_ns = launches.newest_ns if ended else launches.newest_of_main_ns
-        moments = steps.take_moments(self._launches.first_ns, newest_ns)
+        newest_ns = until_ns = launches.newest_ns
+        if settled_ns is not None:
+            newest_ns = launches.newest_of_main_ns
+            until_ns = min(newest_ns, max(settled_ns, newest_ns - LATE_NS))
+        moments = steps.take_moments(launches.first_ns, newest_ns, until_ns)
         if steps.chosen is None:
             return False  # nothing speaks, or not any more: what repeats from here on is sought
         rest = steps.rest_ns
@@ -360,7 +368,7 @@ class Accounting:
                 device.mark(begins, renewed=False)
         for device in self.devices.values():
             device.micro_batches = steps.micro_batches
-            if steps.is_new and rest is None:
+            if steps.is_new and not steps.follows:
                 device.forget_boundaries()
         if len(moments):
             begins = self._launches.starts_after(moments)
@@ -369,7 +377,7 @@ class Accounting:
                 # The first turn waits for its batch before it launches anything.
                 begins[0] = min(begins[0], entered_ns)
             for device in self.devices.values():
-                device.mark(begins, renewed=steps.is_new, another=rest is not None)
+                device.mark(begins, renewed=steps.is_new, another=steps.follows)
         return True
 
     def collect(self, until_ns: int | None, source: StepSource) -> DeltaParts:

@@ -345,13 +345,14 @@ class ProgramSteps:
         self._around_ns = 0
         """When the outermost loop around what the steps go by began."""
         self.is_new = False
-        """Whether the steps go by it since the last call of `take_moments`."""
+        """Whether no moments of it were taken before the last ones."""
+        self.follows = False
+        """Whether it is then a loop that began once another one was over."""
         self.entered_ns: int | None = None
         """When the program came to the loop whose turns the steps are, where that is among what was
         taken last."""
         self.rest_ns: Int64s | None = None
-        """Where it is then a loop that began once another one was over: the moments of that one
-        that were not taken."""
+        """The moments of that one that were not taken, once."""
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add STEP records, none later than `now_ns`. Unknown sources are ignored."""
@@ -451,18 +452,20 @@ class ProgramSteps:
             recent = np.concatenate((marks.recent_ns, moments))
             marks.recent_ns = recent[recent >= recent[-1] - HELD_NS][-MOST_RECENT:]
 
-    def take_moments(self, first_ns: int, until_ns: int) -> Int64s:
+    def take_moments(self, first_ns: int, launched_ns: int, until_ns: int) -> Int64s:
         """Moments up to `until_ns` at which steps begin, since the last call; where the steps go by
         something else than before, all that are remembered of that. Before `first_ns` nothing was
-        launched: loops of before are none of steps."""
-        chosen = self._choose(first_ns, until_ns)
-        self.is_new = chosen != self.chosen
+        launched: loops of before are none of steps; `launched_ns` is the newest launch."""
+        chosen = self._choose(first_ns, launched_ns)
         self.rest_ns = self.entered_ns = None
-        if self.is_new:
+        if self._given_ns:
+            self.is_new = self.follows = False
+        if chosen != self.chosen:
+            self.is_new, self.follows = True, False
             if self.chosen and chosen and self.chosen.source == chosen.source == "loop":
                 over_ns, began_ns = (self._moments(self._sites[s]) for s in (self.chosen, chosen))
                 if began_ns[0] >= over_ns[-1]:
-                    self.rest_ns = over_ns[over_ns > self._given_ns]
+                    self.rest_ns, self.follows = over_ns[over_ns > self._given_ns], True
             self.chosen, self._given_ns, self._around_ns = chosen, 0, 0
         if chosen is None:
             return _NO_MOMENTS
@@ -474,7 +477,8 @@ class ProgramSteps:
                 # What was marked before the loop that it is in now is of a warm-up.
                 self._around_ns = around_ns
                 if not self.is_new:
-                    self.is_new, self.rest_ns = True, moments[moments < around_ns]
+                    self.is_new = self.follows = True
+                    self.rest_ns = moments[moments < around_ns]
                 moments = moments[moments >= around_ns]
             self._given_ns = int(moments.max())
             is_first = chosen.source == "loop" and moments[0] == self._sites[chosen].began_ns

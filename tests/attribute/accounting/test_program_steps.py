@@ -186,6 +186,24 @@ def test_micro_batches_are_the_calls_of_the_model_within_a_step(source, learned)
     assert [loop.micro_batches for loop in steady] == [None if learned == 500 else 4]
 
 
+def test_steps_whose_operations_come_after_those_of_later_ones_are_as_long_as_they_are():
+    """A flush brings one thread's buffer later than another's: five steps of 160 were one."""
+    program, late = Program(), []
+    traced = Traced(program)
+    for first in range(0, 500, 25):
+        records, late = late, []
+        for n in range(first, first + 25):
+            (late if 15 <= n - first < 20 else records).extend(_launches(program, n * 4 * MS, 50))
+            records.append(_mark(program, n + 1, n * 4 * MS + 3 * MS))
+        read_s = (first + 25) * 0.004
+        traced.feed([*records, program.flush((first + 15) * 4 * MS)], read_s)
+        traced.collect(read_s)
+    run = traced.finish(*late, seconds=2.1)
+    source, mean_ns, count = _mean_ns(run)
+    assert (source, count) == ("optimizer", 499)
+    assert mean_ns == pytest.approx(4 * MS, rel=0.01)
+
+
 def test_a_pause_for_input_is_of_the_step_it_is_in():
     program = Program()
     steps, at = [], 0
