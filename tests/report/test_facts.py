@@ -71,6 +71,7 @@ SORT = "radixSortKVInPlace<2, -1, 128, 32, float, long, unsigned int>"
 BLUESTEIN = "void regular_bluestein_fft<1063u, EPT<4u>, 256u>"
 DOUBLE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>>"
 POWER = "at::native::vectorized_elementwise_kernel<4, pow_tensor_scalar<float, double>>"
+DEPTHWISE = "void at::native::conv_depthwise2d_forward_kernel_generic<float, int>"
 DOUBLE_FFT = "void vector_fft<64u, EPT<8u>, 16u, 8u, (padding_t)0, unsigned int, double>"
 FLOAT_FFT = "void vector_fft<64u, EPT<8u>, 16u, 8u, (padding_t)0, unsigned int, float>"
 DOUBLE_CUPY = "cupy_multiply__float32_float64_float64"
@@ -131,6 +132,8 @@ def with_kernel(name: str, share: float, leaves: dict[Leaf, float]) -> tuple[Ses
         (DOUBLE, 0.25, "float64", BUSY),
         (DOUBLE, 0.15, None, BUSY),
         (POWER, 0.25, None, BUSY),
+        (DEPTHWISE, 0.25, "depthwise", BUSY),
+        (DEPTHWISE, 0.18, None, BUSY),
         (DOUBLE_FFT, 0.25, "float64", BUSY),
         (FLOAT_FFT, 0.25, None, BUSY),
         (DOUBLE_CUPY, 0.25, "float64", BUSY),

@@ -447,6 +447,35 @@ def test_a_loop_over_tokens_is_no_recurrent_cell(passes: int, is_loop: bool) -> 
     assert any("cuDNN's RNN" in gain.cure for gain in found.gains) is is_loop
 
 
+@pytest.mark.parametrize(("each_step", "is_batch"), [(40, True), (4, False)])
+def test_matrices_that_are_factorized_one_by_one_are_to_be_a_batch(
+    each_step: int, is_batch: bool
+) -> None:
+    """And the line that goes back through them is nobody's to change: the forward's stand by it."""
+    lines = [
+        LineDefined(time_ns=0, process=1, line=n, path="/u/gp.py", number=n, function=function)
+        for n, function in ((7, "fit"), (8, "kernel"), (9, "kernel"))
+    ]
+    back = LineDefined(
+        time_ns=0, process=1, line=4, path="/x/torch/autograd/graph.py", number=860,
+        function="_engine_run_backward",
+    )  # fmt: skip
+    steps = replace(
+        delta({Leaf.LAUNCH: 0.7, Leaf.OTHER: 0.3}),
+        line_launches=tuple(
+            LineLaunches(0, n, seen, 10) for n, seen in ((7, 60), (8, 21), (9, 19))
+        ),
+        line_samples=(LineSamples(1, 0, 0, 7, 20, int(Leaf.HOST), 4, 20),),
+    )
+    ran = kernels(getrf_wo_pivot=(each_step * STEPS, 100), gelu_backward=(40 * STEPS, 100))
+    [found] = concluded(*lines, back, steps, *ran).findings
+    assert found.advice.startswith("one batched call for the 40 matrices") is is_batch
+    assert ("one batched call" in {gain.cure for gain in found.gains}) is is_batch
+    assert found.place == "gp.py:8 kernel"
+    forward = "; forward at gp.py:8 kernel and gp.py:9 kernel"
+    assert any(text.endswith(forward) for text in found.evidence)
+
+
 def test_attention_that_is_asked_for_its_weights_is_named_with_its_line() -> None:
     line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="forward")
     steps = delta({Leaf.ATTENTION_UNFUSED: 0.6, Leaf.MATMUL: 0.4})

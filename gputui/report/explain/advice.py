@@ -145,6 +145,8 @@ def launch_advice(analysis: Analysis) -> str | None:
             advice = LARGER_MICRO_BATCHES.format(number=batches, how=how) + WITHOUT_BATCHES
         elif loop is None and (tables := embeddings(analysis)) is not None:
             advice = ONE_TABLE.format(number=tables) + WITHOUT_BATCHES
+        elif loop is None and (matrices := factorized_one_by_one(analysis)) is not None:
+            advice = ONE_BATCH.format(number=matrices) + WITHOUT_BATCHES
         graded = called_lines(run, ("forward.graded",))
         trains = counts["backward"] or any(
             m.source == "optimizer" for m in run.marked_steps.values()
@@ -208,6 +210,29 @@ def embeddings(analysis: Analysis) -> float | None:
     tables = counts["tables"] / max(1, analysis.all_steps)
     is_much = counts["sorts"] >= OF_TABLES * counts["all"]
     return tables if is_much and tables >= MANY_TABLES else None
+
+
+ONE_BATCH = (
+    "one batched call for the {number:.0f} matrices that a step factorizes one by one, where none "
+    "needs the one before: torch.linalg takes [batch, n, n], torch.vmap makes it of a function; "
+    "then "
+)
+MANY_MATRICES = 8
+"""Factorizations a step from which one batched call leads the advice: 40 in `gp_stations`, the one
+program with such a fault."""
+_FACTORIZES = re.compile(r"getrf|potrf|geqrf|syev|gesvd", re.I)
+
+
+def factorized_one_by_one(analysis: Analysis) -> float | None:
+    """How many matrices a step factorizes in calls of their own; None where few."""
+    names, sums = analysis.kernel_names, analysis.kernel_sums
+    counts = (
+        sums[number][0]
+        for number in sums
+        if number in names and _FACTORIZES.search(names[number].name)
+    )
+    matrices = max(counts, default=0) / max(1, analysis.all_steps)
+    return matrices if matrices >= MANY_MATRICES else None
 
 
 LARGER_MICRO_BATCHES = "larger micro-batches{how}: a step accumulates {number} of them; then "

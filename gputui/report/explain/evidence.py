@@ -305,7 +305,15 @@ def where(analysis: Analysis, leaf: Leaf | None = None) -> str | None:
         (f"{100 * line.seen / line.samples:.0f} %", _line_in_words(line)) for line in lines
     ]
     text = f"In {first[0]} of {lines[0].samples} samples the program was at {first[1]}"
+    if not others and _is_backward(lines[0]):
+        # Nobody can change that line: what it goes back through is launched elsewhere.
+        forward = [line.where for line in likeliest[1:] if not _is_backward(line)][:MOST_CALLS]
+        return f"{text}; forward at {' and '.join(forward)}" if forward else text
     return text + "".join(f"; in {share} at {place}" for share, place in others)
+
+
+def _is_backward(line: LikeliestLine) -> bool:
+    return line.inside.startswith("_engine_run_backward")
 
 
 def _in_function(lines: list[LikeliestLine]) -> str | None:
@@ -336,8 +344,13 @@ NAMED = 1 / 3
 
 def place_of(analysis: Analysis, leaf: Leaf) -> str:
     """The line that a leaf is at, as a rule; empty where there is none."""
-    line = next(iter(analysis.lines(leaf)), None) if leaf in AT_A_LINE else None
-    return _place(line) if line is not None and line.seen >= MOSTLY * line.samples else ""
+    lines = analysis.lines(leaf) if leaf in AT_A_LINE else []
+    back = {line.where for line in analysis.lines() if leaf is Leaf.LAUNCH and _is_backward(line)}
+    forward = [line for line in lines if line.where not in back]
+    if not forward:
+        return ""
+    samples = forward[0].samples - sum(line.seen for line in lines if line.where in back)
+    return _place(forward[0]) if forward[0].seen >= MOSTLY * samples else ""
 
 
 def _place(line: LikeliestLine) -> str:

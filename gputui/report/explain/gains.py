@@ -28,6 +28,7 @@ from gputui.report.explain.advice import (
     copied_again,
     copies_only_back,
     embeddings,
+    factorized_one_by_one,
     has_waits,
     launch_advice,
     micro_batches_of,
@@ -381,6 +382,7 @@ OF_TABLES = (0.5, 0.95)
 """Part of the time of kernels that each table has that goes with one table: they are short."""
 
 ONE_CALL = "one call for the loop (cuDNN's RNN, torch.bmm)"
+ONE_BATCHED = "one batched call"
 ONE_CALL_BUSY = (0.2, 0.9)
 """Part of the kernels' time that one call saves at least and at most: 0.7 in `char_gru`."""
 
@@ -429,6 +431,10 @@ def _launch(step: _Step, share: float) -> GainForecast:
     if loop is None and step.small_products >= SMALL_PRODUCTS:
         few, many = (part * step.tree.kernels_share for part in ONE_CALL_BUSY)
         gains = gain_of(share + 0.5 * calls + few, idle + many, ONE_CALL)
+    elif loop is None and (matrices := factorized_one_by_one(step.analysis)) is not None:
+        many = ONE_CALL_BUSY[1] * step.tree.kernels_share
+        spared = (1.0 - 1.0 / matrices) * (share + 0.5 * calls)
+        gains = gain_of(spared, idle + many, ONE_BATCHED)
     if has_waits(advice):
         why = "it depends on what takes the place of the waits, or of the loop that they are in"
         return GainForecast(gains, "" if gains else why, "waits")
@@ -439,7 +445,8 @@ def _launch(step: _Step, share: float) -> GainForecast:
         return GainForecast(gains, model="by tensor")
     of_graph = gain_of(share + 0.5 * calls - most_gap - step.slower, step.idle - least_gap, GRAPH)
     why = "" if gains else "more with larger kernels"
-    return GainForecast(of_graph + gains, why, "graph")
+    is_first = bool(gains) and gains[0].cure == ONE_BATCHED  # as in the advice
+    return GainForecast(gains + of_graph if is_first else of_graph + gains, why, "graph")
 
 
 _OF_CHECKS = (Leaf.SYNC, Leaf.LAUNCH, Leaf.HOST)

@@ -159,6 +159,20 @@ _CAUSES = (
         "PyTorch's own convolution writes each patch out and multiplies, as F.unfold() does",
     ),
     _Named(
+        "depthwise",
+        re.compile(r"conv_depthwise[23]d_\w+_kernel_generic"),
+        "depthwise convolutions",
+        "Depthwise convolutions that add up each value in a loop over the whole filter take "
+        "{share}.",
+        "for a long filter a product of Fourier transforms (torch.fft.rfft, "
+        "torchaudio.functional.fftconvolve); for a short one half precision and channels_last, "
+        "which cuDNN takes",
+        0.85,
+        "PyTorch has other kernels for filters of 1, 3 and 5; 29 % of the kernels' time in one "
+        "program with 16,000 taps, whose steps take 0.76 of the time by FFT (an H200)",
+        1 / 5,
+    ),
+    _Named(
         "dequantization",
         re.compile(r"dequantiz", re.I),
         "dequantization",
