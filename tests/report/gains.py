@@ -274,8 +274,8 @@ GROUPS = {
         "by names of kernels were written, and evaluated after: with the rules that recorded them "
         "the cause came first in 14. Of 19 programs that ran to their end the number of steps was "
         "right to one, and the second half of the steps took what it took by the program's own "
-        "clock, within 2 %, in 19. All four programs meant to be healthy were HEALTHY. What was "
-        "said of `ppo_carts` named the line, but another cure. Of `flax_charlm` a step with the "
+        "clock, within 2 %, in 19. All four programs meant to be healthy were HEALTHY. The "
+        "finding of `ppo_carts` named the line, but another cure. Of `flax_charlm` a step with the "
         "fault is as gputui has it: it was interrupted. Their recordings are not kept here.",
     ),
     "held out 7": (
