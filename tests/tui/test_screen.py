@@ -317,6 +317,7 @@ async def test_a_preset_fills_the_form(show: Show) -> None:
         await shown.until(lambda: "GPT-2-shaped" in shown.text)
         await shown.press("enter", "right")
         assert "throughput" in shown.text
+        assert "set parameters" not in "".join(shown.cells())  # no edge of the list around it
         await shown.press("enter")
         await shown.until(lambda: bool(shown.source.started))
         assert shown.source.started == [("inference", {"batch": 32})]

@@ -132,8 +132,10 @@ def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
         StepColumn(1, 100, 1000, {}, (51, 50), 10),
     ]
     rows, scale = step_bars(spread(columns, 2), 10.0, 5)
-    assert scale == 100
-    assert rows == ["│ ", "│ ", "│ ", "│ ", "▄▄"]
+    assert scale == 40  # four usual steps: one of ten would leave them half a row
+    assert rows == ["▲ ", "│ ", "│ ", "▂▂", "██"]
+    wide, _ = step_bars(spread(columns, 6), 10.0, 5)
+    assert wide[0] == "▲     "  # one step, however wide its column
     assert "means of some steps each, │ the longest" in numbers_row(columns, 60)
 
 

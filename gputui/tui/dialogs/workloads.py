@@ -119,9 +119,12 @@ class WorkloadDialog(Dialog[StartRequest]):
 
     def _open(self, workload: Workload) -> None:
         def answered(request: StartRequest | None) -> None:
+            frame.display = True
             if request is not None or len(self._workloads) == 1:
                 self.dismiss(request)
 
+        frame = self.query_one(Frame)
+        frame.display = False  # else its edges stand around the form's
         typed = self._remembered.get(workload.name, {})
         form = WorkloadForm(workload, typed, self._target, self._asked)
         self.app.push_screen(form, answered)

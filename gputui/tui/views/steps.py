@@ -59,7 +59,8 @@ def _same(was: list[StepColumn], now: list[StepColumn], at: int) -> int:
 _LABEL, _FIGURE = LABEL, 10
 
 _ANOTHER = "s another one"
-_CHART = 5
+_CHART, _BELOW_CHART = 16, 26
+"""Rows of the chart at most, and what stands below it."""
 _SAME = 0.002
 """Parts of its length by which a slow step and the kept one that it is differ at most."""
 _LEAST_CLASSES, _MOST_CLASSES = 6, 12
@@ -316,7 +317,7 @@ class StepsView(DraggedView):
             ends = [len(seen) * at // room for at in range(room + 1)]
             spread = [range(*ends_of) for ends_of in pairwise(ends)]
         at = (len(whole) - 1 if self.at is None else self.at) - self.first
-        tall = _CHART if height >= 30 else 3
+        tall = max(3, min(_CHART, height - _BELOW_CHART))
         slowest = [max(of, key=lambda n: seen[n].drawn_ns) for of in spread]
         plot, scale = step_bars([[seen[n] for n in of] for of in spread], self._usual_ns, tall)
         longest_ns = max(each.drawn_ns for each in seen)

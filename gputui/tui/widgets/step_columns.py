@@ -62,6 +62,9 @@ def because_of(column: StepColumn) -> Span:
 CUT = "▲"
 """Where a step was longer than the axis."""
 
+_HIGH = 4
+"""Times a usual step up to which an axis reaches for single long ones."""
+
 _SINGLE = "│"
 """From the mean of several steps to the longest of them."""
 
@@ -76,25 +79,32 @@ def spread(columns: Sequence[StepColumn], room: int) -> list[Sequence[StepColumn
 def step_bars(
     cells: Sequence[Sequence[StepColumn]], usual_ns: float, tall: int
 ) -> tuple[list[str], float]:
-    """Rows, the top one first, and where the axis ends: where usual steps would lose their ink the
-    longest ones are cut."""
+    """Rows, the top one first, and where the axis ends: the longest ones are cut where usual steps
+    would lose their ink, or most of their height to few."""
     longest = [max(column.drawn_ns for column in cell) for cell in cells]
     means = [
         min(top, max(column.level_ns for column in cell))
         for cell, top in zip(cells, longest, strict=True)
     ]
     most = max(longest, default=0.0)
-    scale = nice_top(min(most, 2 * tall * (usual_ns or most)))
+    usual_ns = usual_ns or most
+    high = max(_HIGH * usual_ns, sorted(means)[len(means) * 9 // 10] if means else 0.0)
+    scale = nice_top(min(most, 2 * tall * usual_ns, high))
     rows = block_rows(list(means), scale, tall)
     if tall == 1:
         [line] = block_rows(list(longest), scale, 1)
         rows = [line]
+    # A column of several cells has one longest step.
+    marked = [
+        top if number == 0 or cells[number] != cells[number - 1] else 0.0
+        for number, top in enumerate(longest)
+    ]
     found = []
     for y, row in enumerate(rows):
         half = scale * (tall - y - 0.5) / tall
         cells_of = (
             CUT if not y and top > scale else _SINGLE if cell == " " and top >= half else cell
-            for cell, top in zip(row, longest, strict=True)
+            for cell, top in zip(row, marked, strict=True)
         )
         found.append("".join(cells_of))
     return found, scale
