@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gputui.report.phase_tree import phase_tree
+from gputui.tui.widgets.canvas import PHASE_COLORS
+from gputui.tui.widgets.tree import phase_colors
 from tests.conftest import DATA
 from tests.tui import scripted
 from tests.tui.conftest import Show
@@ -28,6 +31,20 @@ async def test_boxes_are_as_wide_as_their_share(show: Show, size: tuple[int, int
         box = row[row.index("▏decode") + 1 :].partition("▏")[0]
         assert (len(box) + 1) / width * 100 == pytest.approx(shares["decode"], abs=150 / width)
         assert all(len(line) <= size[0] for line in view.drawn)
+
+
+async def test_a_picture_of_a_part_says_of_what_and_no_box_looks_like_those_around_it(
+    show: Show,
+) -> None:
+    async with show([recorded(SERVE)], (120, 40)) as shown:
+        await shown.press("2", "2")
+        assert "of 3.79 ms from one to the next ─" in shown.text  # the rest of it waits for work
+        assert shown.app.model.run is not None
+        colors = phase_colors(shown.app.model.run)
+        phases = phase_tree(shown.app.model.run).phases
+        step = next(one for one in phases if one.path == "step")
+        near = [colors[one.name] for one in (step, *step.children)]
+        assert len(set(near)) == min(len(near), PHASE_COLORS)
 
 
 async def test_arrows_enter_and_escape_go_through_it(show: Show) -> None:

@@ -125,7 +125,7 @@ class Keys(Actions):
         found = []
         moves = main.view.MOVES
         keys = keys_of(main.replays)
-        others = sorted(keys, key=lambda key: key.group != MOVE and key.action not in moves)
+        others = sorted(keys, key=lambda key: (key.action not in moves, key.group == MOVE))
         for key in (*own, *others):
             left = [word for word in key.shown.split() if key in own or named(word) not in taken]
             if left:

@@ -26,7 +26,9 @@ _NAMED = 4
 """Cells from which a box has its name in it."""
 _LIST = 8
 """Rows below the picture that are kept for what the chosen box is made of."""
-_HIGHEST = 3
+_PART = 0.9
+"""Of a step's time from which the picture stands for all of it."""
+_HIGHEST = 5
 """Rows of a box, where there is room."""
 
 
@@ -80,6 +82,7 @@ class IcicleView(View):
         """The same to the chosen part."""
         self._read: tuple[int, IciclePart, int] | None = None
         self._boxes: list[_Box] = []
+        self._turn_ns: float = 0.0
 
     # --- drawing
 
@@ -101,7 +104,12 @@ class IcicleView(View):
         top = max(0, min(deepest + 1 - most, len(self._at) - len(self._path) - most + 1))
         title = f"{whole.name}  {duration(whole.ns / steps)}"
         title += f" a step, the mean of {count(steps)}" if steps > 1 else ""
-        rows: list[Row] = [heading(title, width, "width: time of the GPU, busy or idle")]
+        if whole.ns / steps < _PART * self._turn_ns:  # such as of a range around a part of it
+            title += f", of {duration(self._turn_ns)} from one to the next"
+        note = (
+            "width: time of the GPU, busy or idle" if run.kernels else "only its idle time was kept"
+        )
+        rows: list[Row] = [heading(title, width, note)]
         colors = phase_colors(run)
         depths = range(top, min(deepest + 1, top + most))
         below = max(_LIST, len(chosen.parts) + 3)
@@ -122,6 +130,7 @@ class IcicleView(View):
             found = verdict(analysis)
             tree = found.shares_tree if found is not None else analysis.tree
             whole, steps = icicle_of_step(run, tree)
+            self._turn_ns = tree.step_mean_ns if tree is not None else 0.0
             divide_by_kernel(whole, self.model.session, run)
             self._read = self.model.revision, whole, steps
         return self._read[1:]

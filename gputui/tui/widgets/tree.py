@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -84,13 +85,18 @@ def _subtree(rows: Sequence[PhaseRow], start: int) -> range:
 
 
 def phase_colors(run: Run) -> dict[str, int]:
-    """A colour from 1 for each name of a phase, and the same for the names of its ranges."""
+    """A colour from 1 for each name of a phase, and the same for the names of its ranges: another
+    one than those around, beside and in it have, as far as there are others."""
     colors: dict[str, int] = {}
-    number = 0
+    used = Counter(range(1, PHASE_COLORS + 1))
     for phase in phase_tree(run, library_domains=True).phases:
         if phase.name not in colors:
-            colors[phase.name] = number % PHASE_COLORS + 1
-            number += 1
+            beside = phase.parent.children if phase.parent is not None else ()
+            others = (*phase.key[2], *(one.name for one in (*beside, *phase.children)))
+            near = {colors.get(name) for name in others}
+            color = min(used, key=lambda each: (each in near, used[each], each))
+            colors[phase.name] = color
+            used[color] += 1
         for node in phase.nodes:
             colors.setdefault(node.definition.name, colors[phase.name])
     return colors
