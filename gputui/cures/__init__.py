@@ -440,6 +440,7 @@ class Application:
         try:
             self.undo[name] = cure.apply(self._modules[cure.library])
         except CannotApply as reason:
+            self._said.discard(name)  # it may have been applied before it knew
             self._report(name, str(reason))
         except Exception as error:
             self._report(name, f"{type(error).__name__}: {error}")

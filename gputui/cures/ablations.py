@@ -32,9 +32,19 @@ class Skip(Cure):
     library = None
     argument = "FILE:FUNCTION"
 
+    def __init__(self, given: str = "") -> None:
+        super().__init__(given)
+        self._calls = _Calls()
+
     def apply(self, _library: object) -> Undo:
+        if self._calls.ran >= LEAST_RAN and not self._calls.left_out:
+            raise CannotApply("it is given another shape each time: no result of it fits the next")
         owners, nested, name = self._functions()
-        return combined(*(_skipped(owner, name) for owner in owners), *map(_skipped_within, nested))
+        calls = self._calls
+        return combined(
+            *(_skipped(owner, name, calls) for owner in owners),
+            *(_skipped_within(function, calls) for function in nested),
+        )
 
     def useless(self, _library: object) -> str | None:
         try:
@@ -53,6 +63,16 @@ class Skip(Cure):
                 raise CannotApply(f"steps end within {name}: without it there would be none")
             frame = frame.f_back
         return owners, nested, name
+
+
+class _Calls:
+    """Of a function that is skipped: how many ran, and how many were left out."""
+
+    ran = left_out = 0
+
+
+LEAST_RAN = 4
+"""Calls that ran while it was skipped, from which it is never skipped where none was left out."""
 
 
 def functions_at(given: str) -> tuple[list[Any], list[Any], str]:
@@ -101,10 +121,13 @@ _LAST: dict[Any, Any] = {}
 each shape of what it is given: what goes on with it expects that."""
 
 
-def _last(name: str, function: Any, call: Any, args: Any, kwargs: Any) -> Any:
+def _last(calls: _Calls, name: str, function: Any, call: Any, args: Any, kwargs: Any) -> Any:
     itself = id(args[0]) if args and hasattr(type(args[0]), name) else None
     key = function, itself, *(getattr(each, "shape", None) for each in (*args, *kwargs.values()))
-    if key not in _LAST:
+    if key in _LAST:
+        calls.left_out += 1
+    else:
+        calls.ran += 1
         _LAST[key] = call(*args, **kwargs)
     return _without_graph(_LAST[key])
 
@@ -116,12 +139,12 @@ def _without_graph(result: Any) -> Any:
     return result.detach().requires_grad_() if getattr(result, "grad_fn", None) else result
 
 
-def _skipped(owner: Any, name: str) -> Undo:
+def _skipped(owner: Any, name: str, calls: _Calls) -> Undo:
     function = vars(owner)[name]
 
     @functools.wraps(function)
     def skipped(*args: Any, **kwargs: Any) -> Any:
-        return _last(name, function, function, args, kwargs)
+        return _last(calls, name, function, function, args, kwargs)
 
     return replaced((owner, name, skipped))
 
@@ -139,7 +162,7 @@ def _nested(file: str, name: str) -> list[Any]:
     ]
 
 
-def _skipped_within(function: Any) -> Undo:
+def _skipped_within(function: Any, calls: _Calls) -> Undo:
     """Where no attribute holds a function, its code is another's that calls `last`."""
     code = function.__code__
     original = types.FunctionType(
@@ -148,7 +171,7 @@ def _skipped_within(function: Any) -> Undo:
     original.__kwdefaults__ = function.__kwdefaults__
 
     def last(args: Any, kwargs: Any) -> Any:
-        return _last(code.co_name, code, original, args, kwargs)
+        return _last(calls, code.co_name, code, original, args, kwargs)
 
     place = "gputui"
     with warnings.catch_warnings():

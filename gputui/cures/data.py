@@ -16,6 +16,7 @@ from . import (
     PLAIN,
     ROUNDING,
     Cure,
+    combined,
     instances,
     replaced,
 )
@@ -159,12 +160,13 @@ class ItemsAtOnce(Cure):
     first batches whole, and later ones now and then."""
 
     name = "items_at_once"
-    title = "loaders index a dataset in memory once a batch, not once an item"
+    title = "loaders index a dataset in memory once a batch, not once an item, in workers"
     answers = ("idle.input",)
     result = EXACT
+    is_certain = True
     change = (
         "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last), "
-        "batch_size=None), or __getitems__ in the dataset"
+        "batch_size=None, num_workers=2, ...), or __getitems__ in the dataset"
     )
     library = "torch.utils.data"
     in_one_run = False
@@ -194,7 +196,7 @@ class ItemsAtOnce(Cure):
             known[1] = known[1] and before == _drawn() and _is_same(made, right)
             return right
 
-        return replaced((fetcher, "fetch", fetched))
+        return combined(LoaderWorkers().apply(data), replaced((fetcher, "fetch", fetched)))
 
     def useless(self, data: Any) -> str | None:
         loaders = instances(data.DataLoader)

@@ -268,27 +268,42 @@ class CudnnAttentionOff(Cure):
         return functools.partial(cuda.enable_cudnn_sdp, True)
 
 
-class KvCache(Redirected):
+class KvCache(Cure):
     """A KV cache for a generate() that was told to use none, and so computes the whole sequence
-    anew for each token."""
+    anew for each token. A block of steps may end before the texts do that were begun without
+    it."""
 
     name = "kv_cache"
     title = "generate() keeps keys and values of the tokens before"
     answers = (ANY, "steps_grow")
     result = ROUNDING
     is_certain = True
-    change = "model.generate(..., use_cache=True)"
+    change = "model.generate(..., use_cache=True), or in its GenerationConfig"
     library = "transformers.generation.utils"
+    in_one_run = False
     advice = "use_cache"
 
-    def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
-        return ((utils.GenerationMixin, "generate"),)
+    def apply(self, utils: Any) -> Undo:
+        generate = utils.GenerationMixin.generate
 
-    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-        usual = getattr(getattr(args[0], "generation_config", None), "use_cache", True)
-        if kwargs.get("use_cache", usual) is not False:
-            return None
-        return functools.partial(function, *args, **{**kwargs, "use_cache": True})
+        @functools.wraps(generate)
+        def cached(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            return generate(self_, *args, **{**kwargs, "use_cache": True})
+
+        return replaced((utils.GenerationMixin, "generate", cached))
+
+    def useless(self, utils: Any) -> str | None:
+        # A step is a token, in generate().
+        codes = {
+            getattr(function, "__code__", None) for function in vars(utils.GenerationMixin).values()
+        }
+        frame: Any = sys._getframe()
+        while frame is not None:
+            config = frame.f_locals.get("generation_config") if frame.f_code in codes else None
+            if getattr(config, "use_cache", None) is False:
+                return None
+            frame = frame.f_back
+        return "no generate() without a KV cache in its steps"
 
 
 class StaticCache(Cure):
@@ -361,7 +376,7 @@ class CudnnOn(Cure):
 
     name = "cudnn_on"
     title = "convolutions and RNNs are cuDNN's"
-    answers = (ANY, "slow_kernels")
+    answers = (ANY, "slow_kernels", "without_cudnn")
     result = ROUNDING
     is_certain = True
     change = "no torch.backends.cudnn.enabled = False"

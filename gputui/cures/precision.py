@@ -249,7 +249,7 @@ class JaxX64Off(_JaxOptions):
 
     name = "jax_x64_off"
     title = "JAX computes in FP32, as it does unless jax_enable_x64 is on"
-    answers = ("busy.matmul_simt", "fp64", "slow_kernels")
+    answers = ("busy.matmul_simt", "float64", "fp64", "slow_kernels")
     result = ROUNDING
     change = 'no jax.config.update("jax_enable_x64", True), no JAX_ENABLE_X64'
     forecast = "FP32"
@@ -273,7 +273,7 @@ class JaxChecksOff(_JaxOptions):
 
     name = "jax_checks_off"
     title = "JAX compiles, and checks no results"
-    answers = (ANY, "idle.sync", "idle.launch", "idle.host")
+    answers = (ANY, "idle.sync", "idle.launch", "idle.host", "slow_setting")
     result = EXACT
     change = "no jax_debug_nans, jax_disable_jit or jax_check_tracer_leaks"
     forecast = None
@@ -288,11 +288,11 @@ class Float32(Cure):
 
     name = "float32"
     title = "tensors made of FP64 arrays, and models made double, are FP32"
-    answers = (ANY, "fp64")
+    answers = (ANY, "float64", "fp64")
     result = ROUNDING
     change = "array.astype(numpy.float32), or torch.as_tensor(array, dtype=torch.float32)"
     in_one_run = False
-    forecast = None
+    is_certain = True
 
     def apply(self, torch: Any) -> Undo:
         def single(function: Any) -> Any:
@@ -318,7 +318,15 @@ class Float32(Cure):
         )
 
     def useless(self, torch: Any) -> str | None:
-        made = instances(torch.nn.Parameter)
-        if made is not None and not any(each.dtype is torch.float64 for each in made):
-            return "no parameter is FP64"
+        made = instances(torch.Tensor)
+        double = (torch.float64, torch.complex128)
+        if made is not None and not any(
+            each.dtype in double and (isinstance(each, torch.nn.Parameter) or each.numel() > MANY)
+            for each in made
+        ):
+            return "no parameter is FP64, and no large tensor"
         return None
+
+
+MANY = 1000
+"""Numbers of a tensor from which it matters that they are FP64: sums of losses are."""

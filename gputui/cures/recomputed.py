@@ -71,7 +71,7 @@ class ResultsKept(Cure):
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             owned = (*module.parameters(), *module.buffers())
-            key = (*map(_as_given, given), *kwargs, *map(_writes, owned))
+            key = (*map(_as_given, given), *kwargs, *map(writes_of, owned))
             kept = self._kept.setdefault(id(module), [])
             for same, _, made, state in kept:
                 if same == key and state == _as_made(made):
@@ -104,7 +104,7 @@ class ResultsKept(Cure):
             if isinstance(value, (tuple, list, dict)):
                 if not self._watch(*(value.values() if isinstance(value, dict) else value)):
                     return False
-            elif _writes(value) is UNCOUNTED and id(value) not in self._watched:
+            elif writes_of(value) is UNCOUNTED and id(value) not in self._watched:
                 try:
                     self._watched[id(value)] = value, _sums(self._torch, value)
                 except Exception:  # of a kind without sums
@@ -150,7 +150,7 @@ UNCOUNTED = "not counted"
 def _as_given(value: Any) -> Any:
     """What tells one argument from another: a tensor by itself and how often it was written to."""
     if _is_tensor(value):
-        return id(value), _writes(value)
+        return id(value), writes_of(value)
     return value if isinstance(value, PLAIN) else object()
 
 
@@ -158,7 +158,7 @@ def _is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr")
 
 
-def _writes(value: Any) -> Any:
+def writes_of(value: Any) -> Any:
     """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
     what is no tensor."""
     if not _is_tensor(value):
@@ -191,7 +191,7 @@ def _as_made(value: Any) -> Any:
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):
         return tuple(map(_as_made, value))
-    return _writes(value)
+    return writes_of(value)
 
 
 _FOLLOWS = {
@@ -353,7 +353,7 @@ class _Kept:
     """What a function gave of tensors that were written to so often."""
 
     def __init__(self, tensors: list[Any], writes: list[int]) -> None:
-        self._writes, self._refs = writes, [weakref.ref(_owner(each)) for each in tensors]
+        self.writes_of, self._refs = writes, [weakref.ref(_owner(each)) for each in tensors]
         self.made: Any = None
         self.state: Any = None
         self.tensors: list[Any] = []
@@ -362,7 +362,7 @@ class _Kept:
 
     def is_of(self, writes: list[int]) -> bool:
         """Whether they are those that there were, and as they were."""
-        return self._writes == writes and None not in [ref() for ref in self._refs]
+        return self.writes_of == writes and None not in [ref() for ref in self._refs]
 
 
 def _is_shape(value: Any) -> bool:

@@ -97,7 +97,7 @@ class AnomalyOff(Cure):
 
     name = "anomaly_off"
     title = "autograd's anomaly mode is off"
-    answers = (ANY, "idle.sync", "idle.launch", "idle.host")
+    answers = (ANY, "idle.sync", "idle.launch", "idle.host", "slow_setting")
     result = EXACT
     is_certain = True
     change = "torch.autograd.set_detect_anomaly(False)"
@@ -271,7 +271,7 @@ class JaxPoolOn(Cure):
 
     name = "jax_pool_on"
     title = "JAX's allocator has a pool"
-    answers = (ANY, "idle.alloc", "allocator_thrash")
+    answers = (ANY, "idle.alloc", "allocator_thrash", "slow_setting")
     result = EXACT
     is_certain = True
     change = "no XLA_PYTHON_CLIENT_ALLOCATOR=platform"

@@ -386,6 +386,20 @@ def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
     return finding.gains[0] if finding.gains and not cure.forecast else None
 
 
+def by_name_only(findings: Sequence[Finding], least: float) -> str:
+    """In a line the cure of the first finding that gives other results and promises more than
+    `least`; empty where there is none."""
+    for finding in findings[:1]:
+        for cure in answering(finding.cause):
+            gain = _forecast(finding, cure) if cure.result == DIFFERENT else None
+            if gain is not None and gain.low > least:
+                return (
+                    f"{cure.change} gives other results, so it is tried by name only: "
+                    f"--cure {cure.name} (by forecast {gain.text})"
+                )
+    return ""
+
+
 CLASS_WORDS = {
     EXACT: "results are the same",
     ROUNDING: "results differ by rounding",

@@ -12,7 +12,7 @@ from statistics import median
 from typing import NamedTuple
 
 from gputui.base.sanitize import masked_words, sanitize
-from gputui.cures import ANY, BOUND
+from gputui.cures import ANY, BOUND, DIFFERENT
 from gputui.cures.ablations import NoSaves
 from gputui.trial.outcome import (
     Measured,
@@ -22,7 +22,7 @@ from gputui.trial.outcome import (
     reason_of,
     with_gain,
 )
-from gputui.trial.planning import Candidate, Diagnosis
+from gputui.trial.planning import Candidate, Diagnosis, by_name_only
 from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
@@ -441,8 +441,6 @@ class Trials:
         for each in group:
             each.why = each.why or self._answered(each)
         group = [each for each in group if not each.why and (each.doubt or not each.is_decided)]
-        # What is known not to apply has said so in the first run.
-        group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         if not group:
             return
         has_pauses = any(each.has_pauses for each in group)
@@ -450,8 +448,13 @@ class Trials:
             self._take_between(self._between)
         elif not self._plain:
             self._plain_run()
+        # What is known not to apply has said so in the first run.
+        group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         for each in group:
             if each.why or (each.on_runs and not self._is_promising(each)):
+                continue
+            each.why = "" if each.on_runs else self._answered(each)
+            if each.why:
                 continue
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
@@ -711,6 +714,10 @@ class Trials:
         offs = [ns for each in self._measured for ns in each.off_ns]
         plain = [step.ns for result in self._plain if (step := run_step(result)) is not None]
         trials = tuple(map(self._trial, self._measured))
+        claimed = [trial.gain or 0.0 for trial in trials if trial.verdict == "gain"]
+        named = by_name_only(request.diagnosis.findings, max(claimed, default=LEAST_GAIN))
+        if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
+            self._remarks.insert(0, named)
         for why, (first, *others) in self._short.items():
             self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")
         return Outcome(

@@ -29,7 +29,7 @@ from gputui.trial.outcome import (
     reason_of,
     write_beside,
 )
-from gputui.trial.planning import Compiling, PlanError, named, plan
+from gputui.trial.planning import Compiling, PlanError, by_name_only, named, plan
 from gputui.trial.runs import BlockReader
 from tests.schemas_for_tests import check
 
@@ -256,3 +256,10 @@ def test_whatever_a_program_writes_is_read(tmp_path_factory, lines, more) -> Non
         assert all(ratio > 0 for ratio in steps.ratios("tf32"))
         assert all(block.steps > 0 for block in steps.blocks)
     assert "\x1b" not in "".join(reader.not_applied.values())
+
+
+def test_a_cure_with_other_results_is_named_in_a_line() -> None:
+    simt = finding("busy.matmul_simt", Gain(3.0, 4.2, "TF32"), Gain(4.0, 5.4, "bf16"))
+    said = by_name_only([simt], 3.9)
+    assert said.endswith("--cure bf16_autocast (by forecast bf16: 4.0 to 5.4× faster)")
+    assert by_name_only([simt], 4.1) == by_name_only([finding("idle.host")], 1.0) == ""

@@ -287,8 +287,9 @@ class _Functions(threading.Thread):
 
 def _uses_gpu() -> bool:
     torch = sys.modules.get("torch")
-    if torch is not None and "torch._dynamo" in sys.modules:
-        return False  # its compiler would not take functions that are watched
+    compiled: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    if compiled.get("frames"):
+        return False  # torch's compiler would not take functions that are watched
     others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
     return others or bool(torch is not None and torch.cuda.is_initialized())
 

@@ -22,7 +22,7 @@ import torch.utils.checkpoint
 import torch.utils.data
 from torch import save as save_by_name
 
-from gputui.cures import CannotApply, compiling, copies, cures, recomputed, waits
+from gputui.cures import CannotApply, compiling, copies, cures, kept_copies, recomputed, waits
 
 torch.manual_seed(0)
 CHECKS = {}
@@ -327,7 +327,9 @@ generation = types.ModuleType("transformers.generation.utils")
 exec(
     "class GenerationMixin:\n"
     "    seen = []\n"
-    "    def generate(self, **options):\n"
+    "    step = staticmethod(lambda: None)\n"
+    "    def generate(self, generation_config=None, **options):\n"
+    "        self.step()\n"
     "        self.seen.append(options)\n"
     "        return tuple(options.items())\n",
     vars(generation),
@@ -727,11 +729,52 @@ rows = numpy.zeros(2)
 
 @check
 def kv_cache():
-    seen = []
-    generation.GenerationMixin.seen = seen
+    seen = generation.GenerationMixin.seen = []
     generation.GenerationMixin().generate(use_cache=False)
     generation.GenerationMixin().generate(other=1)
     return seen
+
+
+def generate_without_cache():
+    """In a step of generate() the cure knows whether there is a cache."""
+    mixin, cure = generation.GenerationMixin(), cures()["kv_cache"]("")
+    whys = []
+    mixin.step = lambda: whys.append(cure.useless(generation))
+    for has_cache in (False, True):
+        mixin.generate(generation_config=types.SimpleNamespace(use_cache=has_cache))
+    assert whys == [None, "no generate() without a KV cache in its steps"]
+
+
+@check
+def copies_kept():
+    made = []
+    for _ in range(3):
+        made.append(COPIED.to("cpu", copy=True))
+        assert made[-1].equal(COPIED)
+    other = COPIED.clone()
+    assert other.to("cpu", copy=True).equal(COPIED)
+    before = COPIED.to("cpu", copy=True)
+    COPIED.add_(1)
+    assert COPIED.to("cpu", copy=True).equal(before + 1)
+    before.zero_()  # the program may write to what it got
+    assert COPIED.to("cpu", copy=True)[0] == COPIED[0]
+    return made[1] is made[2]
+
+
+COPIED = torch.zeros(1 << 18)
+
+
+@check
+def fft_convolution():
+    signal = torch.randn(2, 3, 2000, generator=torch.Generator().manual_seed(0))
+    taps = torch.randn(3, 1, 700, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    made = torch.nn.functional.conv1d(signal, taps, torch.ones(3), padding=5, groups=3)
+    assert torch.nn.functional.conv1d(signal[:, :, :4], taps[:, :, :3], groups=3).shape[2] == 2
+    right = 1 + (signal[0, 2, 95:795] * taps[2, 0]).sum()
+    assert torch.isclose(made[0, 2, 100], right, rtol=1e-4)
+    (taps_grad,) = torch.autograd.grad(made.sum(), taps)
+    assert taps_grad.shape == taps.shape
+    return "Convolution" in str(made.grad_fn.next_functions) + str(made.grad_fn)
 
 
 @check
@@ -1271,6 +1314,8 @@ BEFORE = {
     "fused_sdpa": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "fused_optimizer": make_optimizers,
     "pinned_results": stand_on_gpu,
+    "kv_cache": generate_without_cache,
+    "copies_kept": lambda: setattr(kept_copies.CopiesKept, "is_far", lambda *_: True),
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     "items_deferred": lambda: setattr(waits.ItemsDeferred, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),

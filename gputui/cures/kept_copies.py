@@ -1,0 +1,99 @@
+"""Tensors that are copied to the GPU again and again, unchanged."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from . import EXACT, CannotApply, Cure, replaced
+from .copies import LEAST_KEPT_BYTES
+from .recomputed import writes_of
+
+if TYPE_CHECKING:
+    from . import Undo
+
+
+class CopiesKept(Cure):
+    """A tensor that is copied to the GPU again (.to(), .cuda()) and was not written to since is
+    what was copied last. While it is off each is compared with what is kept, on the GPU, because
+    tensors of inference mode do not count how often they are written to: where one was, the cure is
+    not applied again."""
+
+    name = "copies_kept"
+    title = "tensors that are copied to the GPU again stay there"
+    answers = ("busy.copy_pageable", "busy.copy_pinned", "slow_link")
+    result = EXACT
+    change = "x = x.to(device) once, before the loop"
+
+    _is_on = _is_prepared = False
+    _differs: Any = None
+
+    def apply(self, torch: Any) -> Undo:
+        if self._differs is not None and bool(self._differs):
+            raise CannotApply("what is copied again was written to between")
+        if not self._is_prepared:
+            self._is_prepared = True
+            self._seen: dict[Any, tuple[Any, Any]] = {}
+            self._kept: dict[Any, tuple[Any, Any, Any, Any]] = {}
+            tensor = torch.Tensor
+            replaced(*((tensor, name, self._moving(torch, name)) for name in ("to", "cuda")))
+        self._is_on = True
+        self._compared: set[Any] = set()
+        return functools.partial(setattr, self, "_is_on", False)
+
+    def _moving(self, torch: Any, name: str) -> Any:
+        move = getattr(torch.Tensor, name)
+
+        @functools.wraps(move)
+        def moved(source: Any, *args: Any, **kwargs: Any) -> Any:
+            if (
+                type(source) is not torch.Tensor or source.is_cuda or source.requires_grad
+                or source.numel() * source.element_size() < LEAST_KEPT_BYTES
+            ):  # fmt: skip
+                return move(source, *args, **kwargs)
+            key = id(source), name, args, tuple(sorted(kwargs.items()))
+            try:
+                before, at_all = self._seen.get(key), writes_of(source)
+            except TypeError:  # of words that are no key
+                return move(source, *args, **kwargs)
+            itself, made, *states = self._kept.get(key, (None, None))
+            is_kept = itself is source and states == [at_all, writes_of(made)]
+            if is_kept and self._is_on:
+                return made
+            new = move(source, *args, **kwargs)
+            if is_kept and key not in self._compared:
+                self._compared.add(key)
+                self._compare(torch, made, new)
+            elif self._is_on and before is not None and before[0]() is source:
+                if before[1] == at_all and self.is_far(new) and self._has_room(torch, new):
+                    if len(self._kept) >= MOST_KEPT:
+                        del self._kept[next(iter(self._kept))]
+                    self._kept[key] = source, new, at_all, writes_of(new)
+            if len(self._seen) >= MOST_SEEN:
+                self._seen.clear()
+            self._seen[key] = weakref.ref(source), at_all
+            return new
+
+        return moved
+
+    def _compare(self, torch: Any, kept: Any, new: Any) -> None:
+        """Whether both have the same bits is known once the next block begins: nothing waits."""
+        bits = [each.detach().contiguous().view(torch.uint8) for each in (kept, new)]
+        differs = (bits[0] != bits[1]).any()
+        self._differs = differs if self._differs is None else self._differs | differs
+
+    def is_far(self, made: Any) -> bool:
+        """Whether it is on a GPU."""
+        return bool(made.is_cuda)
+
+    def _has_room(self, torch: Any, made: Any) -> bool:
+        """Whether as much again, which is compared with it, and as much for that are free."""
+        if not made.is_cuda:
+            return True
+        free_bytes, _ = torch.cuda.mem_get_info(made.device)
+        return bool(4 * made.numel() * made.element_size() < free_bytes)
+
+
+MOST_SEEN, MOST_KEPT = 10_000, 64
+"""Copies of different tensors that are remembered, and that are kept."""
