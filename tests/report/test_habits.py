@@ -35,6 +35,7 @@ from gputui.report.explain.advice import (
     COMPILE_WHOLE,
     LOOP_INSIDE,
     OF_OTHER_THREADS,
+    WORK_BESIDE,
     launch_advice,
 )
 from gputui.report.explain.evidence import GATHER_THERE, UNSEEN
@@ -754,6 +755,23 @@ def test_the_line_that_copies_is_named_with_what_it_copies() -> None:
         "to the GPU",
     )
     assert "keep on the GPU" not in found.advice
+
+
+@pytest.mark.parametrize(("kib", "is_of_results"), [(256, True), (1, False)])
+def test_what_the_cpu_computes_of_results_may_be_beside_the_gpu(
+    kib: int, is_of_results: bool
+) -> None:
+    """Then the shorter of both goes: the CPU's work stays as long as it is."""
+    back = MemoryOperationDelta(
+        process=1, range=0, operation="[CUDA memcpy Device-to-Host]", device=0,
+        time=times(*[1000] * STEPS), size=times(*[kib << 10] * STEPS),
+    )  # fmt: skip
+    steps = replace(delta({Leaf.HOST: 0.7, Leaf.MATMUL: 0.3}), memory_operations=(back,))
+    [found] = concluded(steps).findings
+    assert (found.advice == WORK_BESIDE) is is_of_results
+    assert [gain.cure for gain in found.modelled] == ["", "beside the GPU"][: 1 + is_of_results]
+    if is_of_results:
+        assert found.modelled[1].high == pytest.approx(1 / (1 - 0.3))
 
 
 @pytest.mark.parametrize(("inside", "is_one"), [(0, True), (8, False)])

@@ -856,7 +856,30 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         return None
     advice = host_advice(analysis)
     is_default = advice == CAUSES[leaf].advice
+    if is_default and works_on_results(analysis):
+        return WORK_BESIDE
     return WITHOUT_LOADER if is_default and made_by in ("jax", "cupy") else advice
+
+
+WORK_BESIDE = (
+    "do it on the GPU, or for one step while the GPU works on the next: copy results into pinned "
+    "memory with non_blocking=True and an event, launch the next step, then work on them (in "
+    "processes, where it is more than one core's work)"
+)
+RESULT_BYTES = 1 << 16
+"""Bytes of a step's results that are copied back from which the CPU's code may be about these."""
+
+
+def works_on_results(analysis: Analysis) -> bool:
+    """Whether each step copies back as much as the CPU may then work on."""
+    steps = analysis.all_steps
+    back = [
+        copies
+        for copies in analysis.run.memory_operations.values()
+        if DEVICE_TO_HOST in copies.operation
+    ]
+    count, size_bytes = sum(c.size.count for c in back), sum(c.size.total for c in back)
+    return bool(steps) and count >= steps and size_bytes >= RESULT_BYTES * steps
 
 
 def _reading_advice(analysis: Analysis) -> str | None:

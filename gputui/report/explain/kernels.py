@@ -16,7 +16,7 @@ from gputui.model.units import count, percent, size
 from gputui.report.explain.advice import HIDES, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, Gain, gain_of
-from gputui.report.explain.gains import as_launched
+from gputui.report.explain.gains import ATTENTION_IN_HALF, as_launched
 from gputui.report.explain.lines import called_lines, is_set, launched_at
 from gputui.report.explain.time_tree import TimeTree, in_words, of_scope
 from gputui.report.explain.verdict import SPEAKS, verdict
@@ -268,7 +268,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
 def _of_attention(analysis: Analysis, tree: TimeTree) -> tuple[Gain, ...]:
     """Of attention in FP32 alone, and with the products beside it, where these are in TF32."""
     products, attention, half = _by_precision(analysis, tree)
-    least, most = (part * attention for part in IN_HALF[True])
+    least, most = (part * attention for part in ATTENTION_IN_HALF)
     alone = gain_of(least, most, "q, k and v in bf16")
     if products < half:
         return alone
@@ -656,9 +656,8 @@ LEAST_HALF = 0.04
 on purpose: 0.06 in `fundus_distill_timm`, the only recording of 480 with as much in FP32 or TF32
 beside it, but one of JAX."""
 
-IN_HALF = {False: (0.4, 0.5), True: (0.8, 0.87)}
-"""What goes, at least and at most, of products in TF32, whose peak is half of that of bf16, and of
-attention in FP32 (14.8 ms against 2.1, as above)."""
+PRODUCTS_IN_HALF = (0.4, 0.5)
+"""What goes, at least and at most, of products in TF32, whose peak is half of that of bf16."""
 
 AUTOCAST = (
     "run all of it under autocast: a second model, too (a teacher, a frozen encoder), and nothing "
@@ -705,7 +704,8 @@ def _in_half(tree: TimeTree, products: float, attention: float, half: float) -> 
     beside = 0.5 * tree.share(sum(tree.leaves.get(leaf, 0) for leaf in moving))
     share = products + attention
     least, most = (
-        IN_HALF[False][end] * products + IN_HALF[True][end] * attention for end in (0, 1)
+        of_products * products + of_attention * attention
+        for of_products, of_attention in zip(PRODUCTS_IN_HALF, ATTENTION_IN_HALF, strict=True)
     )
     return least, most + (beside * share / (share + half) if share else 0.0)
 
