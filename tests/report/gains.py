@@ -276,13 +276,13 @@ GROUPS = {
         "right to one, and the second half of the steps took what it took by the program's own "
         "clock, within 2 %, in 19. All four programs meant to be healthy were HEALTHY. The "
         "finding of `ppo_carts` named the line, but another cure. Of `flax_charlm` a step with the "
-        "fault is as gputui has it: it was interrupted. Their recordings are not kept here. With "
-        "rules and models made since, mended on these, which is how they count in the tables of widths: "
-        "`dereverb` has a finding (up to 1.4×), `gp_stations` the cure that was applied (3.7 to "
-        "23×, short of 23.6), `summarise_queue` a gain (1.1 to 14×), `sage_products` one finding "
-        "for both of its causes (3.5 to 20×); the cure of `video_blobs`, which leaves all of the "
-        "CPU's work and has it beside the GPU's, has an interval of its own (1.2 "
-        "to 1.5×).",
+        "fault is as gputui has it: it was interrupted. Their recordings are not kept here. "
+        "With rules and models made since, mended on these, which is how they count in the "
+        "tables of widths: `dereverb` has a finding (up to 1.4×), `gp_stations` the cure that "
+        "was applied (3.7 to 23×, short of 23.6), `summarise_queue` a gain (1.1 to 14×), "
+        "`sage_products` one finding for both of its causes (3.5 to 20×); the cure of "
+        "`video_blobs`, which leaves all of the CPU's work and has it beside the GPU's, has an "
+        "interval of its own (1.2 to 1.5×).",
     ),
     "held out 7": (
         "Held-out programs, seventh set",
