@@ -32,7 +32,7 @@ from gputui.report.tables.time import leaf_shares
 from gputui.state import Session
 from gputui.tui.dialogs.palette import Palette
 from gputui.tui.source import Options
-from gputui.tui.views.overview import FINDING, OverviewView
+from gputui.tui.views.overview import OverviewView
 from gputui.tui.widgets.canvas import apportion, nice_top, row_width
 from gputui.tui.widgets.causes import cause_rows, cured_bar, hundred_bar
 from gputui.tui.widgets.run import evidence, verdict_rows
@@ -69,7 +69,7 @@ async def test_a_program_without_ranges_opens_on_its_verdict(
         for key in ("down", "right"):  # the verdict is chosen already: each goes on from it
             await shown.press(key)
             assert view._chosen is not None
-            assert view._chosen.kind != FINDING or view._chosen.key
+            assert view._chosen
             await shown.press("0")
         # The evidence in two keys, back in two.
         await shown.press("enter")
@@ -475,7 +475,7 @@ async def test_every_panel_is_a_card_that_tab_reaches_and_opens(
         while view._chosen not in seen:
             seen.append(view._chosen)
             focused = [row for row in view.painted if any(role == "tab-active" for _, role in row)]
-            assert focused or (view._chosen is not None and view._chosen.kind == FINDING)
+            assert focused or isinstance(view._chosen, int)
             await shown.press("enter")
             if shown.app.main.current == "overview":  # the output is a pane below
                 await shown.press("l")

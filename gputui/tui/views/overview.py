@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -51,8 +51,6 @@ from gputui.tui.widgets.run import (
     verdict_rows,
 )
 from gputui.tui.widgets.run_panels import (
-    CARD,
-    Chosen,
     Layout,
     Panel,
     columns_of,
@@ -72,9 +70,6 @@ if TYPE_CHECKING:
 _WITH_RATES = 76
 """Columns from which there is room for tokens per second."""
 
-RECORDED = "recorded"
-"""What kind of thing a row is."""
-
 
 def earlier_runs(library: RecordingLibrary, run: Run | None) -> list[RecordingEntry]:
     """The newest runs of this run's command, before it; of any command where there is none."""
@@ -83,7 +78,7 @@ def earlier_runs(library: RecordingLibrary, run: Run | None) -> list[RecordingEn
 
 
 def last_runs(
-    library: RecordingLibrary, run: Run | None, height: int, chosen: Chosen | None, width: int
+    library: RecordingLibrary, run: Run | None, height: int, chosen: Lead | int, width: int
 ) -> Panel:
     """The first of them, one a row."""
     runs = earlier_runs(library, run)[:height]
@@ -92,7 +87,7 @@ def last_runs(
     has_rates = width >= _WITH_RATES
     room = max(8, width - 44 - 11 * has_rates)
     rows: list[Row] = []
-    items: dict[int, Hashable] = {}
+    items: dict[int, Lead] = {}
     for entry in runs:
         facts = library.facts(entry)
         step = duration(facts.step.amount) if facts is not None and facts.step else ""
@@ -104,8 +99,8 @@ def last_runs(
             (f" {step:>9}{f' {rate:>10}' * has_rates}  ", "value"),
             (fit(facts.cause if facts is not None else "", 18), "text"),
         )
-        key = items[len(rows)] = Chosen(RECORDED, entry.path)
-        rows.append(chosen_row(row, width) if key == chosen else row)
+        to = items[len(rows)] = Lead("sessions", entry.path)
+        rows.append(chosen_row(row, width) if to == chosen else row)
     title = "Last runs" if run is None else "Runs of this command before"
     return Panel(title, rows, "7 all", items, "sessions")
 
@@ -175,7 +170,7 @@ class Read:
 
 
 def fill(
-    layout: Layout, model: Model, run: Run, read: Read, height: int, chosen: Chosen | None,
+    layout: Layout, model: Model, run: Run, read: Read, height: int, chosen: Lead | int,
     library: Callable[[], RecordingLibrary],
 ) -> None:  # fmt: skip
     """As many as there is room for, the most telling first."""
@@ -265,7 +260,7 @@ def _columns(
 
 
 def _stack(
-    layout: Layout, model: Model, run: Run, read: Read, left: int, chosen: Chosen | None
+    layout: Layout, model: Model, run: Run, read: Read, left: int, chosen: Lead | int
 ) -> None:
     """One column: causes, steps, the GPU, phases, output."""
     tree = read.tree
@@ -313,14 +308,13 @@ _HIGH = 30
 _CURE = 24
 """Cells of a cure's name before its bar at most."""
 
-FINDING = "finding"
 _MOST_ALSO = 2
 """Lines of a further finding; a longer one is cut to a single line, whole at Enter."""
 
 
-def _panel_of(key: Chosen) -> Hashable:
-    """What the arrows to the side go through: the rows of a panel are one."""
-    return key if key.kind == CARD else key.kind
+def _panel_of(key: Lead | int) -> str:
+    """What the arrows to the side go through: the rows of a panel are one, and the findings."""
+    return key.view if isinstance(key, Lead) else ""
 
 
 class OverviewView(View):
@@ -332,8 +326,9 @@ class OverviewView(View):
         super().__init__(model)
         self._read: Read | None = None
         self._headline = Headline()
-        self._keys: list[Chosen] = []
-        self._chosen: Chosen | None = None
+        self._keys: list[Lead | int] = []
+        self._chosen: Lead | int = 0
+        """Where it leads, or which of the findings: the verdict is the first."""
         self._has_looked = False
 
     def _library(self) -> RecordingLibrary:
@@ -363,10 +358,7 @@ class OverviewView(View):
         layout.add([] if answer_first else noted)
         self._answer(layout, run, read, height)
         layout.add(noted if answer_first else [])
-        others = [
-            Chosen(FINDING, number)
-            for number in range(1, min(len(read.others), max(1, height // 12)) + 1)
-        ]
+        others = range(1, min(len(read.others), max(1, height // 12)) + 1)
         also: list[Row] = []
         if height >= _HIGH:  # else at the bottom: what must give way is not the panels
             self._keys += others
@@ -384,8 +376,8 @@ class OverviewView(View):
         rows += [()] * (height - len(also) - len(rows)) + also
         self._keys += [key for key in others if key not in self._keys]
         self._take_places(layout, height)
-        if self._chosen is not None and self._chosen not in self._keys:
-            self._chosen = None
+        if self._chosen not in self._keys:
+            self._chosen = 0
         return rows
 
     def _without_run(self, width: int, height: int) -> list[Row]:
@@ -405,15 +397,10 @@ class OverviewView(View):
 
     def _take_places(self, layout: Layout, height: int) -> None:
         """What the keys choose, and what clicks do."""
-        self._keys += dict.fromkeys(
-            spot.key for spot in layout.spots if spot.y < height and isinstance(spot.key, Chosen)
-        )
-        for spot in layout.spots:
-            act = partial(self._click, spot.key)
-            self.places.append(Place(spot.y, spot.start, spot.end, act))
-        for title in layout.titles:
-            go = partial(self._go, Lead(str(title.key)))
-            self.places.append(Place(title.y, title.start, title.end, go))
+        self._keys += dict.fromkeys(spot.to for spot in layout.spots if spot.y < height)
+        for spots, act in ((layout.spots, self._click), (layout.titles, self._go)):
+            for spot in spots:
+                self.places.append(Place(spot.y, spot.start, spot.end, partial(act, spot.to)))
 
     # --- keys
 
@@ -421,9 +408,7 @@ class OverviewView(View):
         """Up and down through all that can be chosen; left and right from panel to panel."""
         if not self._keys:
             return
-        verdict = Chosen(FINDING, 0)  # which is chosen where nothing else is
-        chosen = self._chosen or (verdict if verdict in self._keys else None)
-        at = -1 if chosen is None else self._keys.index(chosen)
+        at = self._keys.index(self._chosen) if self._chosen in self._keys else -1
         steps = {"up": -1, "down": 1, "page_up": -5, "page_down": 5}
         if move in steps:
             at += steps[move]
@@ -431,8 +416,7 @@ class OverviewView(View):
             at = 0 if move == "home" else len(self._keys) - 1
         else:
             panels = list(dict.fromkeys(map(_panel_of, self._keys)))
-            panel = _panel_of(chosen) if chosen else None
-            place = panels.index(panel) if panel in panels else -1
+            place = panels.index(_panel_of(self._keys[at])) if at >= 0 else -1
             wanted = panels[(place + (1 if move == "right" else -1)) % len(panels)]
             at = next(n for n, key in enumerate(self._keys) if _panel_of(key) == wanted)
         self._chosen = self._keys[max(0, min(at, len(self._keys) - 1))]
@@ -441,36 +425,24 @@ class OverviewView(View):
     def activate(self) -> Details | Lead | None:
         """The evidence of what is chosen: of the verdict, where nothing is."""
         read, chosen = self._read, self._chosen
-        if chosen is not None and chosen.kind == RECORDED:
-            return Lead("sessions", chosen.key)
+        if isinstance(chosen, Lead) and chosen in self._keys:
+            self._go(chosen)
+            return None
         if self.model.run is None and self.model.is_remote:
             return Lead("hosts")
         if read is None or self.model.run is None:
             why = "no run yet: w starts one" if self.model.can_start else "no run so far"
             self.nothing_chosen(why)
             return None
-        if chosen is None or chosen.kind == FINDING:
-            number = chosen.key if chosen is not None and isinstance(chosen.key, int) else 0
-            if 0 < number <= len(read.others):
-                return evidence(read.others[number - 1])
-            if read.found is None or not read.found.findings:
-                return Lead("phases" if read.tree is None else "time")
-            return evidence(read.found.findings[0])
-        if chosen.kind == CARD and isinstance(chosen.key, tuple):
-            if chosen.key[0] == "log":  # a pane below every view
-                self.ask("log")
-                return None
-            return Lead(chosen.key[0])
-        if chosen.kind == "leaf" and isinstance(chosen.key, Leaf):
-            return Lead("time", LEAVES[chosen.key].key)
-        return Lead("phases" if chosen.kind == "phase" else "kernels", chosen.key)
+        if isinstance(chosen, int) and 0 < chosen <= len(read.others):
+            return evidence(read.others[chosen - 1])
+        if read.found is None or not read.found.findings:
+            return Lead("phases" if read.tree is None else "time")
+        return evidence(read.found.findings[0])
 
     def follow(self) -> None:
         """Back to the verdict."""
-        self._chosen = None
-
-    def show_item(self, key: Hashable) -> None:
-        self._chosen = key if isinstance(key, Chosen) else None
+        self._chosen = 0
 
     # --- parts
 
@@ -526,9 +498,8 @@ class OverviewView(View):
             self._bar(layout, tree)
             return
         assert found is not None
-        is_chosen = self._chosen is None or self._chosen == Chosen(FINDING, 0)
         top = len(layout.rows)
-        self._keys.append(Chosen(FINDING, 0))
+        self._keys.append(0)
         is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
         gains = [
             gain
@@ -540,7 +511,7 @@ class OverviewView(View):
             verdict_rows(
                 found,
                 width,
-                is_chosen=is_chosen,
+                is_chosen=self._chosen == 0,
                 most_seen=seen,
                 inside=read.inside,
                 benchmark=read.benchmark,
@@ -548,7 +519,7 @@ class OverviewView(View):
             )
         )
         for y in range(top, len(layout.rows)):
-            act = partial(self._click, Chosen(FINDING, 0))
+            act = partial(self._click, 0)
             self.places.append(Place(y, 0, width, act))
         word, sure = how_sure(found)
         if sure:
@@ -611,29 +582,27 @@ class OverviewView(View):
         bottom."""
         shown = read.others[: max(1, height // 12)]
         rows: list[Row] = []
-        keys: list[Chosen] = []
+        keys: list[int] = []
         for number, one in enumerate(shown, 1):
-            key = Chosen(FINDING, number)
             lead = f" also  {one.word}  "
             # Of the pauses the verdict says all.
             said = f"{one.sentence.partition(': ')[0]}." if one.with_pauses else one.sentence
             lines = paragraph(lead, said, width)
             if len(lines) > _MOST_ALSO:
                 lines = [clip(((lead, "label"), (said, "text")), width)]
-            rows += [chosen_row(row, width) for row in lines] if self._chosen == key else lines
-            keys += [key] * len(lines)
+            rows += [chosen_row(row, width) for row in lines] if self._chosen == number else lines
+            keys += [number] * len(lines)
         for y, key in enumerate(keys, height - len(rows) if top is None else top):
             self.places.append(Place(y, 0, width, partial(self._click, key)))
         return rows
 
-    def _click(self, key: Hashable) -> None:
-        if isinstance(key, Chosen):
-            if key.kind == CARD and isinstance(key.key, tuple):
-                self._go(Lead(key.key[0]))
-                return
-            if key == (self._chosen or Chosen(FINDING, 0)):  # what is drawn as chosen
-                self.ask("activate")
-                return
+    def _click(self, key: Lead | int) -> None:
+        """Choose it; what is chosen, or a whole panel, as Enter."""
+        if isinstance(key, Lead) and key.key is None:
+            self._go(key)
+        elif key == self._chosen:
+            self.ask("activate")
+        else:
             self._chosen = key
             self.draw()
 

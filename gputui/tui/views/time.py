@@ -276,7 +276,7 @@ class TimeView(TableView):
     def _on_cpu(self, run: Run, width: int, height: int, top: int) -> list[Row]:
         """Where the time of the CPU goes, by phase: all that is known without GPU work."""
         steps = in_main_step(run, phase_rows(run))
-        panel = phases(steps, max(0, height - 3), None, run.is_active, width)
+        panel = phases(steps, max(0, height - 3), 0, run.is_active, width)
         if not panel.rows:
             return []
         rows = [(), heading(panel.title, width, "4 shows all of them"), *panel.rows]

@@ -379,7 +379,7 @@ class TimelineView(DraggedView):
         kernels = kernel_rows(self.model.session, run)
         if not kernels:
             return []
-        panel = run_panels.kernels(kernels, self.model.kernel_names, height, None, width)
+        panel = run_panels.kernels(kernels, self.model.kernel_names, height, 0, width)
         title = heading(f"{panel.title}, the whole run", width, f"{len(panel.rows)} of {panel.of}")
         rows: list[Row] = [(), title, *panel.rows]
         leads = {row: Lead("kernels", one.name)

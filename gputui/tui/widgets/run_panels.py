@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.kernel_categories import cut_apart
-from gputui.model.leaves import Leaf, leaf_of_kernel
+from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import TOO_MANY, XLA_COMPILES
 from gputui.model.sketch import Accumulator
 from gputui.model.steps import FEW
@@ -21,9 +21,10 @@ from gputui.report.tables.time import whole_in_words
 from gputui.report.tables.timing import StepColumn, columns_of_tree
 from gputui.state import Run
 from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
-from gputui.tui.widgets.causes import cause_rows, look
+from gputui.tui.widgets.causes import cause_rows, leaf_named, look
 from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, spread, step_bars
+from gputui.tui.widgets.view import Lead
 
 # The steps of a run without work on a GPU.
 
@@ -61,22 +62,19 @@ def distribution(lengths: Accumulator, height: int, width: int) -> Panel:
 
 GAP = 2
 
-CARD = "card"
-"""What kind of thing a panel is that is chosen as a whole."""
-
 _FOCUSED = {"rule": "accent", "title": "tab-active"}
 """Looks of the heading of the panel in which something is chosen."""
 
 
 @dataclass(slots=True)
 class Panel:
-    """A heading and rows. `items` are what can be chosen, by the row's number; `view` is the one
-    that shows more of it."""
+    """A heading and rows. `items` are where rows that can be chosen lead, by their numbers; `view`
+    is the one that shows more of it."""
 
     title: str
     rows: list[Row]
     note: str = ""
-    items: dict[int, Hashable] = field(default_factory=dict)
+    items: dict[int, Lead] = field(default_factory=dict)
     view: str = ""
     of: int = 0
     """How many rows there would be: the heading says how many of them are shown. 0 says nothing."""
@@ -84,12 +82,12 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where something stands on the screen."""
+    """Where something stands on the screen, and where it leads."""
 
     y: int
     start: int
     end: int
-    key: Hashable
+    to: Lead
 
 
 @dataclass(slots=True)
@@ -100,9 +98,9 @@ class Layout:
     rows: list[Row] = field(default_factory=list)
     spots: list[Spot] = field(default_factory=list)
     titles: list[Spot] = field(default_factory=list)
-    """The headings: `key` is the view they lead to."""
-    chosen: Hashable = None
-    """What is chosen: the heading of the panel that it is in stands out."""
+    chosen: Lead | int = 0
+    """What is chosen: where it leads, or which finding it is. The heading of its panel stands
+    out."""
 
     def add(self, rows: Sequence[Row]) -> None:
         """Rows in which nothing can be chosen."""
@@ -134,17 +132,17 @@ class Layout:
         shown = panel.rows[: max(0, height - 1)]
         note = f"{len(shown)} of {panel.of}" if panel.of > len(shown) else panel.note
         spots = [
-            Spot(top + 1 + number, x, x + width, key)
-            for number, key in panel.items.items()
+            Spot(top + 1 + number, x, x + width, to)
+            for number, to in panel.items.items()
             if number < len(shown)
         ]
         if panel.view:
-            self.titles.append(Spot(top, x, x + width, panel.view))
+            self.titles.append(Spot(top, x, x + width, Lead(panel.view)))
         if panel.view and not spots:  # no row leads anywhere: all of it does
-            whole = Chosen(CARD, (panel.view, len(self.titles)))
-            spots = [Spot(y, x, x + width, whole) for y in range(top + 1, top + height)]
+            whole = range(top + 1, top + height)
+            spots = [Spot(y, x, x + width, Lead(panel.view)) for y in whole]
         title = heading(panel.title, width, note)
-        if self.chosen is not None and any(spot.key == self.chosen for spot in spots):
+        if any(spot.to == self.chosen for spot in spots):
             title = tuple((text, _FOCUSED.get(role, role)) for text, role in title)
         return [title, *shown, *[()] * (height - 1 - len(shown))], spots
 
@@ -160,23 +158,13 @@ def columns_of(width: int, count: int) -> list[int]:
 _AXIS = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is chosen on the overview."""
-
-    kind: str
-    key: Hashable
-
-
-def causes(
-    tree: TimeTree, height: int, chosen: Chosen | None, lead: Leaf | None, width: int
-) -> Panel:
+def causes(tree: TimeTree, height: int, chosen: Lead | int, lead: Leaf | None, width: int) -> Panel:
     """Where each step goes, the leaf that the verdict is about among what is shown."""
-    leaf = chosen.key if chosen is not None and chosen.kind == "leaf" else None
-    rows, shown = cause_rows(tree, width, height, leaf if isinstance(leaf, Leaf) else None, lead)
+    key = chosen.key if isinstance(chosen, Lead) and chosen.view == "time" else None
+    rows, shown = cause_rows(tree, width, height, leaf_named(key), lead)
     is_of_steps = tree.has_steps and not tree.with_pauses
     title = "Where each step goes" if is_of_steps else "Where the time goes"
-    items: dict[int, Hashable] = {n: Chosen("leaf", leaf) for n, leaf in enumerate(shown)}
+    items = {n: Lead("time", LEAVES[leaf].key) for n, leaf in enumerate(shown)}
     return Panel(title, rows, whole_in_words(tree), items, "time")
 
 
@@ -242,7 +230,7 @@ def steps(tree: TimeTree, height: int, width: int, *, grow: bool = False) -> Pan
 
 
 def phases(
-    rows: Sequence[PhaseRow], height: int, chosen: Chosen | None, running: bool, width: int
+    rows: Sequence[PhaseRow], height: int, chosen: Lead | int, running: bool, width: int
 ) -> Panel:
     """The phases of a step, or the outermost ones, by time."""
     ranked = list(rows[:height])
@@ -262,10 +250,10 @@ def phases(
             (f" {duration(_busy_a_step(row)):>9}" if row.on_gpu and room >= 4
              else "", "text"),
         )  # fmt: skip
-        if chosen == Chosen("phase", row.key):
+        if chosen == Lead("phases", row.key):
             line = chosen_row(line, width)
         found.append(line)
-    items: dict[int, Hashable] = {n: Chosen("phase", row.key) for n, row in enumerate(ranked)}
+    items = {n: Lead("phases", row.key) for n, row in enumerate(ranked)}
     title = "Phases  wall time a step" if within else "Phases  wall time"
     return Panel(title, found, "GPU busy" if ranked and ranked[0].on_gpu else "", items,
                  "phases")  # fmt: skip
@@ -303,7 +291,7 @@ def _busy_a_step(row: PhaseRow) -> float:
 
 
 def kernels(
-    rows: Sequence[TableRow], names: Mapping[str, str], height: int, chosen: Chosen | None,
+    rows: Sequence[TableRow], names: Mapping[str, str], height: int, chosen: Lead | int,
     width: int,
 ) -> Panel:  # fmt: skip
     """The kernels that took most, by their short names."""
@@ -319,10 +307,10 @@ def kernels(
             (f"{percent(100 * row.total / whole):>7}", "value"),
             (f" {duration(row.total):>9}", "text"),
         )
-        if chosen == Chosen("kernel", row.name):
+        if chosen == Lead("kernels", row.name):
             line = chosen_row(line, width)
         found.append(line)
-    items: dict[int, Hashable] = {n: Chosen("kernel", row.name) for n, row in enumerate(ranked)}
+    items = {n: Lead("kernels", row.name) for n, row in enumerate(ranked)}
     return Panel("Kernels  GPU time", found, "", items, "kernels", len(rows))
 
 
