@@ -555,28 +555,21 @@ class GputuiApp(Threads):
 
     # --- exports
 
-    def export(self, run: Run, key: str, path: str) -> None:
-        """Write the run: summaries of what is shown, what needs every sample from its recording.
-        The bottom line says where it is, or why not."""
-        from gputui.render import formats
-
-        source = formats.ExportSource.in_memory(self.model.session, run)
-        recorded = self.recorded
-        if recorded is not None and formats.find(key).needs is not None:
-            source = formats.ExportSource(str(recorded), run.started.run)
-
+    def write_in_thread(
+        self, work: Callable[[], str], then: Callable[[str], None], failed: Callable[[str], None]
+    ) -> None:
+        """As `in_thread`, while the session holds still."""
         self._writing = True
 
-        def end(text: str, bad: bool) -> None:
-            self._writing = False
-            self._take()
-            self.main.say(text, bad=bad)
+        def after(told: Callable[[str], None]) -> Callable[[str], None]:
+            def end(text: str) -> None:
+                self._writing = False
+                self._take()
+                told(text)
 
-        self.in_thread(
-            lambda: formats.export(source, key, path),
-            lambda _: end(f"written: {path}", False),
-            lambda reason: end(reason, True),
-        )
+            return end
+
+        self.in_thread(work, after(then), after(failed))
 
     @property
     def recorded(self) -> Path | None:

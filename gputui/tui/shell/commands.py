@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
     from gputui.collect.catalogue import TargetGpu
-    from gputui.render.formats import Format
+    from gputui.render.formats import Format, Written
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.boxes import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest
@@ -47,6 +47,11 @@ def _all(names: Iterable[str]) -> str:
     """ "a", "a and b", "a, b and c"."""
     *others, last = [*names] or [""]
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def written(what: Written) -> str:
+    """Where an export is, and what is missing in it."""
+    return "; ".join([f"written: {', '.join(map(str, what.paths))}", *what.remarks])
 
 
 class Commands(Narrow):
@@ -415,12 +420,13 @@ class Commands(Narrow):
             if request is not None:
                 say("exporting…")
                 work = partial(write, request.key, request.path)
-                self.gputui.in_thread(work, say, partial(say, bad=True))
+                self.gputui.write_in_thread(work, say, partial(say, bad=True))
 
         self.app.push_screen(ExportDialog(default, able or formats.every(), title), answered)
 
     def action_export(self) -> None:
-        """Export the run, or in Sessions the chosen recording."""
+        """Export the run, summaries of what is shown, what needs every sample from its recording;
+        or what the view has to export."""
         if (export := getattr(self.view, "export", None)) is not None:
             export()
             return
@@ -430,23 +436,22 @@ class Commands(Narrow):
             return
         from gputui.render import formats
         from gputui.store.recordings import recording_name
-        from gputui.tui.dialogs.boxes import ExportDialog
 
-        journal = (
-            self.model.source.recording.path if isinstance(self.model.source, Runner) else None
-        )
-        if journal is not None:
-            default = journal.with_name(f"{recording_name(journal)}-run{run.started.run}")
+        source, recorded, number = self.model.source, self.gputui.recorded, run.started.run
+        if isinstance(source, Runner) and source.recording.path is not None:
+            path = source.recording.path
+            default = path.with_name(f"{recording_name(path)}-run{number}")
         else:
             started = datetime.fromtimestamp(run.started.time_ns / 1e9).astimezone()
-            default = Path(f"gputui-{started:%Y%m%d-%H%M%S}-run{run.started.run}")
-        dialog = ExportDialog(default, formats.every(), "Export the run")
-        self.app.push_screen(dialog, self._export)
+            default = Path(f"gputui-{started:%Y%m%d-%H%M%S}-run{number}")
 
-    def _export(self, request: ExportRequest | None) -> None:
-        run = self.model.run
-        if request is not None and run is not None:
-            self.gputui.export(run, request.key, request.path)
+        def write(key: str, path: str) -> str:
+            whole = formats.ExportSource.in_memory(self.model.session, run)
+            if recorded is not None and formats.find(key).needs is not None:
+                whole = formats.ExportSource(str(recorded), number)
+            return written(formats.export(whole, key, path))
+
+        self.ask_export("Export the run", default, write)
 
     def action_quit(self) -> None:
         """Quit, after a question while a run is active."""

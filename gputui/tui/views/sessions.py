@@ -25,6 +25,7 @@ from gputui.store.recordings import (
 from gputui.tui import tour
 from gputui.tui.dialogs.boxes import Prompt
 from gputui.tui.model import Model
+from gputui.tui.shell.commands import written
 from gputui.tui.source import Runner
 from gputui.tui.widgets.canvas import Row, halved, heading, wrap
 from gputui.tui.widgets.recordings import (
@@ -207,8 +208,7 @@ class SessionsView(TableView):
         def write(key: str, path: str) -> str:
             from gputui.render import formats
 
-            written = formats.export(formats.ExportSource(str(entry.path)), key, path)
-            return "; ".join([f"written: {', '.join(map(str, written.paths))}", *written.remarks])
+            return written(formats.export(formats.ExportSource(str(entry.path)), key, path))
 
         # Beside the recording; the demo's lie in the installed package, where nobody looks.
         is_demo = entry.path.parent == tour.FOLDER
