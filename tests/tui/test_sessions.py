@@ -414,10 +414,6 @@ async def test_marked_recordings_are_compared(show: Show) -> None:
         await shown.until(lambda: shown.app.main.current == "sessions")
         await shown.press("c")
         await shown.until(lambda: shown.app.main.current == "compare")
-        await shown.press("e", "enter")
-        await shown.until(lambda: "written:" in shown.text)
-        [written] = default_folder().glob("compare-*.md")
-        assert "decode/step/mlp" in written.read_text()
         await shown.press("escape")
         assert shown.app.main.current == "sessions"
 

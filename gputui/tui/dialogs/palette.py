@@ -1,10 +1,10 @@
-"""Textual's command palette, and what it offers here: every action and view by name, settings, and
+"""Textual's command palette, and what it offers here: every action and view by name, themes, and
 once something is typed also phases, kernels and recorded runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,6 @@ from gputui.base import ManualPage, manual_pages
 from gputui.tui.dialogs.boxes import LEAVE, DetailsBox, Options
 from gputui.tui.shell.keys import MOVE, keys_of, named, own_keys
 from gputui.tui.shell.views import GROUPS
-from gputui.tui.source import Runner
 from gputui.tui.textual_internals import Resized
 from gputui.tui.themes import NAMES
 from gputui.tui.widgets.view import Details, Lead
@@ -135,32 +134,18 @@ class Keys(Actions):
         return found
 
 
-class Settings(_Provider):
-    """Themes, and how often is read and drawn."""
+class Themes(_Provider):
+    """The colours of the screen."""
 
     def entries(self) -> Sequence[Entry]:
-        return [*self._themes(), *self._intervals()]
-
-    def _themes(self) -> Iterator[Entry]:
         def choose(name: str) -> None:
             self.gputui.theme = name
 
-        for name in NAMES:
-            now = "now" if name == self.gputui.theme else "theme"
-            yield Entry(f"theme {name}", now, partial(choose, name))
-
-    def _intervals(self) -> Iterator[Entry]:
-        source = self.gputui.model.source
-
-        def choose(seconds: float) -> None:
-            if isinstance(source, Runner):
-                source.interval_s = seconds
-                self.gputui.main.draw()
-
-        if isinstance(source, Runner):
-            for seconds in (0.2, 0.5, 1.0, 2.0, 5.0, 10.0):
-                text = f"interval: a sample every {seconds:g} s"
-                yield Entry(text, "setting", partial(choose, seconds))
+        now = self.gputui.theme
+        return [
+            Entry(f"theme {name}", "now" if name == now else "theme", partial(choose, name))
+            for name in NAMES
+        ]
 
 
 class Pages(_Provider):
@@ -261,7 +246,7 @@ class Palette(Resized, CommandPalette):
         """Of everything, or of keys where it `is_help`."""
         what = "a view, an action, a kernel, a run, a page of the manual…"
         super().__init__(
-            [Keys] if is_help else [Actions, Settings, Pages, Places, Runs],
+            [Keys] if is_help else [Actions, Themes, Pages, Places, Runs],
             placeholder="Keys: what should one do?" if is_help else what,
         )
         self._is_closed = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
     from gputui.collect.catalogue import TargetGpu
-    from gputui.render.formats import Format, Written
+    from gputui.render.formats import Written
     from gputui.report.tables.processes import ProcessRow
     from gputui.tui.dialogs.boxes import ExportRequest
     from gputui.tui.dialogs.workloads import StartRequest
@@ -63,7 +63,6 @@ class Commands(Narrow):
         self.model = model
         self._remembered: dict[str, dict[str, str]] = {}
         self._last_workload = ""
-        self._last_request: StartRequest | None = None
 
     @property
     def view(self) -> View:
@@ -254,20 +253,10 @@ class Commands(Narrow):
         free = None if whole is None or used is None else whole - used
         return TargetGpu(gpu.facts.name, whole, free)
 
-    async def action_again(self) -> None:
-        run, request = self.model.run, self._last_request
-        if run is not None and run.is_active:
-            self.refuse("a run is active: x stops it")
-        elif request is None:
-            self.say("nothing was started from here: w chooses a workload")
-        else:
-            await self._start(request)
-
     async def _start(self, request: StartRequest | None) -> None:
         source = self.model.source
         if request is None or not isinstance(source, Runner):
             return
-        self._last_request = request
         workload = request.workload
         self._remembered[workload.name] = request.texts
         self._last_workload = workload.name
@@ -406,11 +395,11 @@ class Commands(Narrow):
     # --- files, and quitting
 
     def ask_export(
-        self, title: str, default: Path, write: Callable[[str, str], str], *,
-        able: Sequence[Format] = (), say: Callable[..., None] | None = None,
+        self, title: str, default: Path, write: Callable[[str, str], str],
+        say: Callable[..., None] | None = None,
     ) -> None:  # fmt: skip
-        """Ask for one of the formats that are `able`, of all without any, and for a path; have
-        `write` write there in a thread, and `say` what it returns, or why not."""
+        """Ask for a format and a path; have `write` write there in a thread, and `say` what it
+        returns, or why not."""
         from gputui.render import formats
         from gputui.tui.dialogs.boxes import ExportDialog
 
@@ -422,7 +411,7 @@ class Commands(Narrow):
                 work = partial(write, request.key, request.path)
                 self.gputui.write_in_thread(work, say, partial(say, bad=True))
 
-        self.app.push_screen(ExportDialog(default, able or formats.every(), title), answered)
+        self.app.push_screen(ExportDialog(default, formats.every(), title), answered)
 
     def action_export(self) -> None:
         """Export the run, summaries of what is shown, what needs every sample from its recording;

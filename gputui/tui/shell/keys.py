@@ -67,7 +67,6 @@ KEYS: tuple[Key, ...] = (
         for group in GROUPS
     ),
     Key("w", "workloads", "choose a workload and start it", RUN, "workloads"),
-    Key("W", "again", "start the last workload again", RUN),
     Key("x", "stop_run", "stop the run (asks first)", RUN, "stop", ("ctrl+x",)),
     Key("l", "log", "show or hide what the workload prints", RUN, "log"),
     Key("[", "scroll_log(5)", "older lines of the log", RUN),

@@ -247,24 +247,6 @@ class CompareView(TableView):
         pairs = [(column.header, cell_text(column, cell)) for column, cell in cells]
         return Details(str(row[0]), labelled(pairs, 16))
 
-    def export(self) -> None:
-        """Ask where the comparison is to be written, and as what."""
-        comparison = self._comparison
-        if comparison is None:
-            self._gputui.main.refuse("nothing is compared yet")
-            return
-        from gputui.render import formats, write_whole
-
-        def write(key: str, path: str) -> str:
-            write_whole(Path(path), formats.comparison(comparison, key))
-            return sanitize(f"written: {path}")
-
-        names = "-".join(map(recording_name, self._paths))
-        default = self._paths[0].with_name(f"compare-{names}"[:100])
-        able = [known for known in formats.every() if known.comparison]
-        able.sort(key=lambda known: known.key != "md")  # a comparison is for people first
-        self._gputui.main.ask_export("Export the comparison", default, write, able=able)
-
     def sort(self) -> None:
         """By how much changed, or in the order of the baseline."""
         super().sort()

@@ -18,7 +18,7 @@ from gputui.report.tables.time import time_a_step
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, heading, joined, wrap
-from gputui.tui.widgets.causes import hundred_bar, look
+from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.run import badged, no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import Move, column, declared
@@ -236,7 +236,6 @@ class RanksView(TableView):
         if height < _TALL:
             heat = waits(ranks, height - len(rows) - 3, width)
             rows += [(), heading(heat.title, width, heat.note), *heat.rows] if heat.rows else []
-        rows += self._bars(width, height - len(rows) - 1)
         return (rows + self._timeline(width, height - len(rows) - 1))[:height]
 
     def move(self, move: Move) -> None:
@@ -316,19 +315,6 @@ class RanksView(TableView):
         if height < 4 or not lanes:
             return []
         return [(), *together_rows(lanes[: height - 3], note, width)]
-
-    def _bars(self, width: int, height: int) -> list[Row]:
-        ranks = [one for one in self._listed if isinstance(one, RankTime) and one.tree is not None]
-        if height < 3 or not ranks:
-            return []
-        shown = ranks[: height - 2]
-        note = f"{len(shown)} of {len(ranks)}" if len(shown) < len(ranks) else ""
-        rows: list[Row] = [(), heading("Where each rank's time goes", width, note)]
-        for one in shown:
-            assert one.tree is not None
-            drawn, _ = hundred_bar(one.tree, max(10, width - 12))
-            rows.append(((f" rank {one.rank:<5}", "dim"), *drawn))
-        return rows
 
 
 def _why_none(run: Run) -> str:

@@ -24,12 +24,10 @@ from gputui.playback.lanes import KeptStep, LaneKind, TracedLanes, kept_steps, o
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
 from gputui.report.scope import step_in_words
-from gputui.report.statistics import kernel_rows
 from gputui.state import Run
 from gputui.store.trace import Int64s
 from gputui.tui.model import Model
 from gputui.tui.source import Runner
-from gputui.tui.widgets import run_panels
 from gputui.tui.widgets.canvas import Row, at_most, clip, fit, heading, wrap
 from gputui.tui.widgets.causes import leaf_named
 from gputui.tui.widgets.lanes import (
@@ -60,7 +58,6 @@ _SHORT = 60
 """Cells of the names of kernels in boxes, which have at most so much of them."""
 _MOST_NAMES = 1_000
 """Names of kernels that are distinguished."""
-_LEAST_KERNELS = 4
 _LEAST_NS = 1_000
 """The shortest window."""
 
@@ -338,8 +335,6 @@ class TimelineView(DraggedView):
             whole = replace(window, low_ns=begin, high_ns=end)
             room = height - len(about) - len(rows) - len(table)
             table += whole.table(width, room, "In the whole step")
-        if not table and (room := height - len(about) - len(rows) - 2) >= _LEAST_KERNELS:
-            rows += self._of_run(run, width, room, len(rows))
         for row, name in table:
             if name:
                 act = partial(self._to_longest, name)
@@ -373,19 +368,6 @@ class TimelineView(DraggedView):
         trees = self.model.analysis(run).device_trees.items()
         own = self._step.process if self._step is not None else None
         return next((tree for (process, _), tree in trees if process == own), None)
-
-    def _of_run(self, run: Run, width: int, height: int, y: int) -> list[Row]:
-        """Kernels of the whole run, where what is shown holds no single ones."""
-        kernels = kernel_rows(self.model.session, run)
-        if not kernels:
-            return []
-        panel = run_panels.kernels(kernels, self.model.kernel_names, height, 0, width)
-        title = heading(f"{panel.title}, the whole run", width, f"{len(panel.rows)} of {panel.of}")
-        rows: list[Row] = [(), title, *panel.rows]
-        leads = {row: Lead("kernels", one.name)
-                 for row, one in zip(panel.rows, kernels, strict=False)}  # fmt: skip
-        self.link(rows, leads, y, 0, width)
-        return rows
 
     def _title(self, run: Run, lanes: TracedLanes, width: int) -> Row:
         length = duration(self._high - self._low)
