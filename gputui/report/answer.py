@@ -14,6 +14,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration
 from gputui.report.alerts import condition_text
+from gputui.report.certainty import how_sure, loop_mean
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -34,7 +35,7 @@ from gputui.report.phases import (
     phase_rows,
     shares_error_points,
 )
-from gputui.report.schema import why_unaccounted
+from gputui.report.schema import why_empty, why_unaccounted
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
@@ -150,11 +151,14 @@ def answer(session: Session, run: Run | None) -> list[Group]:
 def _verdict_lines(verdict_of_run: Verdict) -> Group:
     """The verdict, its evidence and what to try."""
     first = verdict_of_run.findings[0] if verdict_of_run.findings else None
+    word, text = how_sure(verdict_of_run)
+    sure = [Line(word, text, 4)] if text else []
     if first is None:
-        return [Line(verdict_of_run.word, verdict_of_run.headline)]
+        return [Line(verdict_of_run.word, verdict_of_run.headline), *sure]
     return [
         Line(verdict_of_run.word, " ".join((first.sentence, *_sentences(first.evidence)))),
         Line("Try", _advice(first)),
+        *sure,
         *([Line("Speed", verdict_of_run.speed)] if verdict_of_run.speed else []),
     ]
 
@@ -165,8 +169,7 @@ def _why_not(run: Run) -> Group:
         return [Line("No verdict", why_unaccounted(run))]
     if remarks(run):
         return []
-    # Or it was not measured, which is another line.
-    return [Line("No verdict", "Nothing ran on a GPU.")]
+    return [Line("No verdict", why_empty(run))]
 
 
 def _other_findings(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> Group:
@@ -288,36 +291,29 @@ def _engines(session: Session) -> Group:
     return [Line("engine", server_line(server), 3) for server in session.servers.values()]
 
 
-def _title(run: Run) -> str:
-    ended = {
-        "running": "so far",
-        "done": "done in",
-        "stopped": "stopped after",
-        "detached": "detached after",
-        "failed": "FAILED after",
-        "ended": "ended after",
-    }[run.outcome]
-    length = units.duration(run.duration_ns)
-    took = f"{length} {ended}" if run.outcome == "running" else f"{ended} {length}"
+def outcome_words(run: Run, *, lost_end: bool = False) -> str:
+    """How a run ended, and after how long; `lost_end` if no more of it is to come."""
+    took = units.duration(run.duration_ns)
+    if run.ended is None and lost_end:
+        return f"no end was recorded after {took}"
     if run.outcome == "ended" and not run.duration_ns:  # tables of nsys have no times of day
-        took = "its length is not in what was imported"
+        return "its length is not in what was imported"
+    return {
+        "running": f"running {took}",
+        "done": f"done in {took}",
+        "stopped": f"stopped after {took}",
+        "detached": f"detached after {took}",
+        "failed": f"FAILED after {took}",
+        "ended": f"ended after {took}",
+    }[run.outcome]
+
+
+def _title(run: Run) -> str:
+    took = outcome_words(run)
+    if run.outcome == "running":
+        took = f"{units.duration(run.duration_ns)} so far"
     why = f": {run.ended.reason}" if run.ended and run.outcome == "failed" else ""
     return f"{run.started.name} · run {run.started.run} · {took}{why}"
-
-
-LOOP_SAYS = 0.01
-"""How far, in parts, the mean turn of the loop is from a steady step where it is said first: a
-program that times its loop itself prints it."""
-
-
-def loop_mean(tree: TimeTree) -> str:
-    """What a turn of the loop takes, with pauses and what comes before it is steady, where that is
-    another time than a steady step's."""
-    steady_ns = tree.step_mean_ns
-    if not steady_ns or abs(tree.turn_mean_ns - steady_ns) <= LOOP_SAYS * steady_ns:
-        return ""
-    count = round(tree.of_program(tree.turns))
-    return f"{units.duration(tree.turn_mean_ns)} mean of all {count:,}"
 
 
 def _time(run: Run, tree: TimeTree) -> Group:

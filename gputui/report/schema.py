@@ -364,6 +364,24 @@ def why_unaccounted(run: Run) -> str:
     return f"Where the time went was {REASON}."
 
 
+def why_empty(run: Run) -> str:
+    """Why no GPU work is listed, in words."""
+    if run.leaf_times and not run.kernels:
+        return "No kernels were kept in this recording; the time tree has where the time went."
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    reasons = sorted(status for status in statuses if status != "tracing")
+    if run.unseen_reason:
+        # Without access to CUDA this cannot be known.
+        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
+    if reasons == ["no CUDA"]:
+        return "No GPU work is seen in this run: the program did not load CUDA."
+    if reasons:
+        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
+    if run.is_active:
+        return "No GPU work so far."
+    return "The program ran nothing on a GPU."
+
+
 def has_streams(run: Run) -> bool:
     """Whether streams, and the launches of threads, were measured if anything ran."""
     return bool(run.timing.streams) or not run.devices

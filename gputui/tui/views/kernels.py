@@ -16,7 +16,7 @@ from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, size
 from gputui.report.explain.lines import launched_at
 from gputui.report.roofline import kernel_roofs
-from gputui.report.schema import Column
+from gputui.report.schema import Column, why_empty
 from gputui.report.statistics import (
     TableRow,
     api_rows,
@@ -32,7 +32,7 @@ from gputui.report.tables.ranks import RankSum, rank_sums, rank_with_most
 from gputui.tui.model import Model, Tables
 from gputui.tui.widgets.canvas import Row, bar, heading, labelled, row_width, wrap
 from gputui.tui.widgets.causes import look
-from gputui.tui.widgets.run import no_run, scope_rows, why_empty
+from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (
     NO_MATCH,

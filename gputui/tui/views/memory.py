@@ -12,7 +12,7 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.events import GpuSample
 from gputui.model.units import percent, size
 from gputui.report.machine_now import memory_fraction, memory_role
-from gputui.report.schema import Column
+from gputui.report.schema import Column, why_empty
 from gputui.report.tables import is_memory_metric, metric_text
 from gputui.report.tables.memory import (
     COPIES,
@@ -46,7 +46,7 @@ from gputui.tui.widgets.gpu_charts import (
     host_charts,
     host_items,
 )
-from gputui.tui.widgets.run import scope_rows, why_empty
+from gputui.tui.widgets.run import scope_rows
 from gputui.tui.widgets.table import column, declared, details_of
 from gputui.tui.widgets.tree import process_columns as whose_columns
 from gputui.tui.widgets.view import NO_MATCH, Details, TableView

@@ -11,6 +11,7 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
+from gputui.report.certainty import how_sure
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import largest_part
 from gputui.report.explain.finding import Gain, capital
@@ -40,7 +41,6 @@ from gputui.tui.widgets.run import (
     NO_VERDICT,
     alert_rows,
     evidence,
-    how_sure,
     metric_rows,
     no_run,
     notes,

@@ -20,7 +20,7 @@ from gputui.tui.shell.views import GROUP_OF, GROUPS, TABS, Group
 from gputui.tui.source import MOMENT_KINDS, JobElsewhere, Playback, moment_ahead
 from gputui.tui.widgets.canvas import Row, Span, fit, row_width
 from gputui.tui.widgets.line_view import LineView
-from gputui.tui.widgets.run import MARK
+from gputui.tui.widgets.run import MARK, state
 from gputui.tui.widgets.view import View
 
 # Which keys deserve a place in the key bar now.
@@ -115,15 +115,6 @@ _ORDER = (
 )
 """The order in the key bar, from the left."""
 
-_OUTCOMES: dict[str, Span] = {
-    "done": ("✓ run done", "good"),
-    "stopped": ("■ run stopped", "warn"),
-    "detached": ("■ detached", "text"),
-    "ended": ("■ run ended", "text"),
-    "failed": ("✗ run failed", "hot"),
-}
-"""The top bar's text for a run that is over."""
-
 _ALWAYS = ("help", "quit")
 
 
@@ -188,7 +179,8 @@ def _state(model: Model, width: int, *, has_run_row: bool) -> Row:
             text += f" {int(100 * min(1.0, progress.done / progress.total))} %"
         parts.append(((text, "accent"),))
     elif run is not None:
-        parts.append((_OUTCOMES[run.outcome],))
+        mark, _, role = state(run)
+        parts.append(((f"{mark} run {run.outcome}", role),))
     if model.source is not None and not isinstance(model.source, Playback):
         parts.append(((f"every {model.interval_s:g} s", "label"),))
     parts.append((("gputui", "title"),))

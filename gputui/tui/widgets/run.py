@@ -11,15 +11,14 @@ from textual.content import Content
 from textual.widgets import Log
 
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.units import count, duration, parameter, quantity
+from gputui.model.units import duration, parameter, quantity
 from gputui.report.alerts import amount_text, condition_text
-from gputui.report.answer import loop_mean
+from gputui.report.answer import outcome_words
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.verdict import WITHOUT_A_CAUSE
 from gputui.report.phases import shares_error_points
-from gputui.report.schema import lost_count, why_lost, why_unaccounted
-from gputui.report.statistics import half_width
+from gputui.report.schema import lost_count, why_empty, why_lost, why_unaccounted
 from gputui.report.tables import metric_text
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
@@ -127,73 +126,6 @@ UNRECORDED = "not recorded"
 _IS_PLACE = re.compile(rf"\.py\b|{UNRECORDED}")
 
 
-UNSURE = 0.25
-"""Half of the 95 % interval of a step, in parts of it, from which the figures are not sure."""
-
-
-UNSURE_CAUSE = 0.5
-"""The same of the cause's time: 16.9 ms ± 15.7 ms was under Sure."""
-
-
-FEW_SLOW = 10
-"""Slow steps up to which their number says more than an interval."""
-
-
-def how_sure(found: Verdict) -> tuple[str, str]:
-    """Whether it is sure, in a word, and of how many steps the verdict is, the 95 % intervals of
-    the cause and of a step, from blocks of them, and what steps take with what lies between them;
-    where no steps were seen, of what time it is."""
-    tree = found.tree
-    if tree is None:
-        return "Sure", ""
-    if not tree.has_steps:
-        since = f"all {duration(tree.wall_ns)} since the first kernel"
-        return "Unsure", f"shares are of {since}, not of steps: there is no interval"
-    best = found.findings[0] if found.findings else None
-    # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
-    its_leaves = best.of_leaves if best is not None else ()
-    is_of_leaf = best is not None and best.step_ns and not best.with_pauses and len(its_leaves) < 2
-    leaf = its_leaves[0] if is_of_leaf and its_leaves else None
-    loop = found.shares_tree or tree
-    means = [("", tree.step_mean)]
-    if leaf is not None and (own := tree.leaf_mean(leaf)) is not None:
-        means.insert(0, (LEAVES[leaf].label, own))
-    halves = [
-        (name, mean.amount, half) for name, mean in means if (half := half_width(mean)) is not None
-    ]
-    its = f"its {duration(best.step_ns)}" if best is not None and is_of_leaf else ""
-    if len(halves) == 2:
-        its = f"{halves[0][0]} {_plus_minus(*halves[0][1:])}"
-    is_sure = all(
-        half <= part * ns
-        for part, (_, ns, half) in zip((UNSURE, UNSURE_CAUSE), reversed(halves), strict=False)
-    )
-    text = f"{count(tree.steps)} steady steps"
-    if not halves:
-        is_sure = False
-        text = f"only {text}, too few for an interval"
-    elif is_sure or not 0 < tree.slow_program_steps <= FEW_SLOW:
-        a_step = f"{its} of a step's" if its else f"a step{' alone' * loop.with_pauses}"
-        text = f"{a_step} {_plus_minus(*halves[-1][1:])} (95 % interval, {text})"
-    else:
-        slow_ns = tree.slow_ns / max(1, tree.slow_steps)
-        slow = f"{count(tree.slow_program_steps)} of {count(tree.program_steps)} steady steps"
-        usual = duration(tree.step_ns.median)
-        text = f"{slow} take {duration(slow_ns)}, the others {usual}: too few to say how often"
-    mean = loop_mean(tree)
-    if loop.with_pauses:
-        seen = f"{count(loop.pauses)} pause{'s' * (loop.pauses != 1)} seen"
-        text, mean = f"{seen}, {duration(loop.turn_mean_ns)} a step with them", text
-    return ("Sure" if is_sure else "Unsure"), "; ".join(filter(None, (text, mean)))
-
-
-def _plus_minus(ns: float, half_ns: float) -> str:
-    """ "42.1 ± 16.3 ms"; each in its own unit where the half width is far smaller."""
-    figure, _, unit = duration(ns).partition(" ")
-    half = duration(half_ns)
-    return f"{figure if half.endswith(f' {unit}') else duration(ns)} ± {half}"
-
-
 def evidence(finding: Finding) -> Lead | Details:
     """Where a finding's evidence is: its leaf, or what is known of a fact."""
     if finding.cause in LEAF_OF_KEY:
@@ -233,24 +165,6 @@ def unaccounted(run: Run) -> str:
 
 def _no_verdict(run: Run, why: str) -> str:
     return f"No verdict{' yet' if run.is_active else ''}: {why[0].lower()}{why[1:]}"
-
-
-def why_empty(run: Run) -> str:
-    """Why no GPU work is listed, in words."""
-    if run.leaf_times and not run.kernels:
-        return "No kernels were kept in this recording; 2 shows where the time went."
-    statuses = {process.attached.cuda_status for process in run.processes.values()}
-    reasons = sorted(status for status in statuses if status != "tracing")
-    if run.unseen_reason:
-        # Without access to CUDA this cannot be known.
-        reasons = [run.unseen_reason, *(status for status in reasons if status != "no CUDA")]
-    if reasons == ["no CUDA"]:
-        return "No GPU work is seen in this run: the program did not load CUDA."
-    if reasons:
-        return f"No GPU work is seen in this run: {'; '.join(reasons)}"
-    if run.is_active:
-        return "No GPU work so far."
-    return "The program ran nothing on a GPU."
 
 
 # What a view of runs shows while there is none.
@@ -366,26 +280,20 @@ class State(NamedTuple):
         return (f"{self.mark} {self.words}", self.role)
 
 
+_MARKS = {
+    "running": ("▶", "accent"),
+    "stopped": ("■", "warn"),
+    "detached": ("■", "text"),
+    "done": ("✓", "good"),
+    "ended": ("■", "text"),
+    "failed": ("✗", "hot"),
+}
+
+
 def state(run: Run, *, lost_end: bool = False) -> State:
     """The run's state. `lost_end` if no more is to come."""
-    took = duration(run.duration_ns)
-    if run.ended is None and lost_end:
-        return State("■", f"no end was recorded after {took}", "warn")
-    match run.outcome:
-        case "running":
-            return State("▶", f"running {took}", "accent")
-        case "stopped":
-            return State("■", f"stopped after {took}", "warn")
-        case "detached":
-            return State("■", f"detached after {took}", "text")
-        case "done":
-            return State("✓", f"done in {took}", "good")
-        case "ended" if not run.duration_ns:
-            return State("■", "imported: its length is not known", "text")
-        case "ended":
-            return State("■", f"ended after {took}", "text")
-        case "failed":
-            return State("✗", f"FAILED after {took}", "hot")
+    mark, role = ("■", "warn") if run.ended is None and lost_end else _MARKS[run.outcome]
+    return State(mark, outcome_words(run, lost_end=lost_end), role)
 
 
 def eta_ns(run: Run) -> float | None:
