@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gputui.model.events import CaptureDelta, LeafTime, LoopDelta, Scope, StepMarks
@@ -181,6 +182,27 @@ def test_marks_alone_give_a_run_steps() -> None:
     assert (tree.program_steps, tree.step_mean_ns, tree.wall_ns) == (300, 10 * MS, 3000 * MS)
     assert tree.a_step(tree.leaves[Leaf.LAUNCH]) == pytest.approx(2 * MS)
     assert tree.operations / tree.steps == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("jax", ""), ("optimizer", ", with some 4 updates by site, 2.00 ms each")],
+)
+def test_what_a_turn_calls_at_once_takes_what_lies_between_its_calls(
+    source: str, said: str
+) -> None:
+    """Four calls in 8 ms, then 92 ms of something else: as XLA's broadcasts around a function that
+    is long, or updates after a rollout."""
+    marks = msgspec.structs.replace(
+        marks_of(source, "site", 80, 25 * MS, MS),
+        lengths_ns=(2 * MS, 2 * MS, 2 * MS, 94 * MS) * 16,
+    )
+    turns = marks_of("loop", "run.py:7", 20, 100 * MS, MS)
+    _, run = a_run(loop_of(1, 20, 100 * MS, MS, "loop"), turns, marks)
+    tree = time_tree(run)
+    assert tree is not None
+    expected = f"A step here is a turn of the program's loop at run.py:7{said}."
+    assert beside_benchmark(run, tree) == expected
 
 
 @pytest.mark.parametrize(
