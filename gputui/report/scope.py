@@ -448,14 +448,19 @@ _IN_WORDS = {
 }
 """What a turn of a loop may hold several of, by the source of its marks, the first ones first."""
 
+SEVERAL = 1.5
 ALIKE = 0.3
 """How far, in parts, two ways to count may be apart: how many there were a turn, with those of a
 warm-up, and how many fit into one."""
 
 
 MOSTLY = 0.5
-"""Part of a turn that the calls of a function take, to be named: four of XLA's broadcast took next
-to none of 500 ms."""
+"""Part of a turn that what it holds several of takes, from which it is told how long each takes:
+updates after a rollout take less than the mean from one to the next."""
+
+OPERATORS = 3
+"""Jitted functions that a turn calls several times each, from which these are JAX's operators: of
+a step of 500 ms four calls of its broadcast were told."""
 
 
 def _in_a_turn(run: Run, tree: TimeTree) -> str:
@@ -465,18 +470,21 @@ def _in_a_turn(run: Run, tree: TimeTree) -> str:
     step_ns = tree.turn_mean_ns
     for source, words in _IN_WORDS.items():
         of_source = [its for its in run.marked_steps.values() if its.source == source]
-        for its in sorted(of_source, key=lambda its: -its.marks):
-            if not its.mean_ns or not its.lengths_ns or not turns:
-                continue
-            several = step_ns / its.mean_ns
-            if several < 1.5 or abs(its.marks / turns / several - 1) > ALIKE:
+        most = max(of_source, key=lambda its: its.marks, default=None)
+        if most is None or not most.mean_ns or not most.lengths_ns or not turns:
+            continue
+        several = step_ns / most.mean_ns
+        if several < SEVERAL or abs(most.marks / turns / several - 1) > ALIKE:
+            return ""
+        if source == "jax":
+            called = sum(its.marks >= SEVERAL * turns for its in of_source)
+            if called >= OPERATORS:
                 return ""
-            # From one to the next: of what is called all at once, or after a rollout, the mean is a
-            # part of the turn that it does not take. Of two a turn, one distance of two is within.
-            each_ns = sorted(its.lengths_ns)[len(its.lengths_ns) // 3]
-            if source in ("optimizer", "token") or several * each_ns >= MOSTLY * step_ns:
-                what = words.format(site=its.site)
-                return f", with some {several:,.0f} {what}, {duration(each_ns)} each"
+        clause = f", with some {several:,.0f} {words.format(site=most.site)}"
+        # Two a turn: one distance of two is within.
+        within_ns = sorted(most.lengths_ns)[len(most.lengths_ns) // 3]
+        fills = several * within_ns >= MOSTLY * step_ns
+        return f"{clause}, {duration(most.mean_ns)} each" if fills else clause
     return ""
 
 

@@ -31,6 +31,9 @@ SAMPLE_NS_MAX = 10_000
 GROWN, LEARNS = 4, 8
 """Flags in `source_kind` of a STEP record, beside the unit of its items."""
 
+ENDS = 16
+"""`source_kind` of a STEP record that ends a loop, and no turn of it."""
+
 
 class RecordKind(enum.IntEnum):
     """First byte of a slot."""
@@ -77,7 +80,7 @@ class RecordKind(enum.IntEnum):
     among those of this source and site, from 1. `end` is how many items the step had, in the unit
     `source_kind` (its place in ITEM_UNITS plus 1; 0 if neither is known; with GROWN if the step's
     input is one longer than that before, LEARNS if gradients are kept). For a loop, `end` is in how
-    many other loops it lies."""
+    many other loops it lies, and `source_kind` ENDS once the program is past it."""
     KERNEL = 16
     """`start`, `end`, `correlation`, `name` (mangled), `a` device, `b` stream, `c` context,
     `d` launch shape (see LAUNCH_SHAPE, 0 unknown), `value` graph node id, `e` graph id."""

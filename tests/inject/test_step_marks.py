@@ -9,7 +9,7 @@ import pytest
 
 from gputui.inject.build import CAPTURE
 from gputui.model.events import ITEM_UNITS, STEP_SOURCES
-from gputui.ring import GROWN, LEARNS, RecordKind
+from gputui.ring import ENDS, GROWN, LEARNS, RecordKind
 from tests.inject.traced import python_of, run, run_python
 
 pytestmark = pytest.mark.usefixtures("library")
@@ -148,13 +148,56 @@ def test_turns_of_the_programs_loops_are_marks_with_how_many_others_they_lie_in(
     turns, depths = _marks(outcome), {}
     for mark in outcome.trace.of(RecordKind.STEP):
         depths.setdefault(outcome.trace.name(mark["name"]), []).append(int(mark["end"]))
-    assert turns["loop", "program.py:16"] == [1, 2, 3, 4], "its beginning, and each turn's end"
+    assert turns["loop", "program.py:16"] == [1, 2, 3, 4, 4], "beginning, each turn's end, its own"
     assert turns["loop", "program.py:19"] == list(range(1, 101)), "back to its test, or on"
     assert set(depths["program.py:16"] + depths["program.py:19"]) == {0}
     inner = depths["program.py:4"]
     assert (inner[0], inner[-1]) == (0, 1), "once called outside of any loop, then in one"
     assert 200 < len(inner) < 300, "no more once the loop that it lies in has turned often"
     assert len(depths["program.py:8"]) < 100, "too fast for a step"
+
+
+LEFT = """
+import cupy, contextlib, time; now_ns = [0]; time.perf_counter_ns = lambda: now_ns[0]
+def wait():
+    now_ns[0] += 1_000_000
+for n in range(9):
+    wait()
+    try:
+        with contextlib.suppress(OSError):
+            [0][n > 5]
+    except IndexError:
+        wait()
+n = 0
+while n < 9:
+    wait()
+    n += 1
+for n in range(9):
+    wait()
+    if n == 5:
+        break
+print(n)
+"""
+
+
+def test_a_loop_is_marked_as_over_where_the_program_is_past_it(tmp_path):
+    """Not where it handles an exception for the first time."""
+    python = python_of("3.12")
+    if python is None:
+        pytest.skip("no Python 3.12")
+    files, rings = tmp_path / "files", tmp_path / "rings"
+    files.mkdir()
+    rings.mkdir()
+    (files / "cupy.py").write_text(f"{LIBRARY}site({_number('module')}, b'cupy', 1)\n")
+    (files / "program.py").write_text(LEFT)
+    outcome = run([python, str(files / "program.py")], rings, step_marks=True)
+    assert outcome.status == 0, outcome.output
+    ends: dict[str, list[bool]] = {}
+    for mark in outcome.trace.of(RecordKind.STEP):
+        ends.setdefault(outcome.trace.name(mark["name"]), []).append(mark["source_kind"] == ENDS)
+    assert ends["program.py:5"] == [False] * 10 + [True]
+    assert ends["program.py:13"] == [False] * 9 + [True], "the last turn of a `while` has no mark"
+    assert ends["program.py:16"] == [False] * 6 + [True]
 
 
 TRAINING = """

@@ -370,6 +370,12 @@ class Accounting:
             device.micro_batches = steps.micro_batches
             if steps.is_new and not steps.follows:
                 device.forget_boundaries()
+        if steps.left_ns is not None:
+            if not launches.are_between(int(moments[-1]), steps.left_ns):
+                moments = moments[:-1]
+            after = launches.starts_after(np.array([steps.left_ns]))
+            for device in self.devices.values():
+                device.leave_loop(steps.left_ns, int(after[0]) if len(after) else LATEST_NS)
         if len(moments):
             begins = self._launches.starts_after(moments)
             entered_ns = steps.entered_ns

@@ -38,6 +38,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.range_stacks import NO_NODE, RangeStack, RangeStacks
 from gputui.model.events import StreamLane, ThreadLane
+from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 from gputui.model.leaves import Leaf
 
 # --- Time by leaf along one device's time axis, until it is known where steps begin.
@@ -73,6 +74,16 @@ class Tracks:
         """The start of the earliest interval held; None if none is."""
         firsts = [int(pieces[0][0][0]) for pieces in self._tracks.values() if pieces]
         return min(firsts, default=None)
+
+    def busy_until(self, before_ns: int) -> int:
+        """When the last operation held that began before a moment was over; 0 without one."""
+        reach_ns = 0
+        for leaf, pieces in self._tracks.items():
+            if leaf < LEAVES and not LEAF_MEANINGS[Leaf(leaf)].is_idle:
+                for starts, ends, _ in pieces:
+                    if begun := int(np.searchsorted(starts, before_ns)):
+                        reach_ns = max(reach_ns, int(ends[begun - 1]))
+        return reach_ns
 
     def add(self, leaf: int, starts: Int64s, ends: Int64s, amounts: Int64s) -> None:
         """Adds intervals of a leaf, after those that its track has."""

@@ -208,6 +208,7 @@ class DeviceSteps:
         self._open_ns: int | None = None
         # Moments among the boundaries at which a step ends, and no other begins.
         self._gaps = np.empty(0, np.int64)
+        self._left_ns: tuple[int, int] | None = None
         self._scopes = StepScopes()
         self._blocks = LoopBlocks(device)
         self._restarts_ns: int | None = None
@@ -260,6 +261,11 @@ class DeviceSteps:
         self._gaps = distinct(np.concatenate((self._gaps, moments)))
         self._boundaries = distinct(np.concatenate((self._boundaries, moments)))
 
+    def leave_loop(self, over_ns: int, next_ns: int) -> None:
+        """The program left the loop: its last step ends then, or once its operations are over, of
+        which none begins at `next_ns` or later."""
+        self._left_ns = over_ns, next_ns
+
     def trust_steps(self) -> None:
         """The program declares its steps and has warmed up before: each of them counts."""
         self._scopes.trust()
@@ -272,6 +278,11 @@ class DeviceSteps:
         else:
             self.time.account(until_ns)
         ended = until_ns is None
+        if self._left_ns is not None and (ended or self._left_ns[1] <= self.time.accounted_ns):
+            over_ns, next_ns = self._left_ns
+            done_ns = self.time.tracks.busy_until(next_ns)
+            self.mark_ends(np.array([max(over_ns, done_ns)]))
+            self._left_ns = None
         deltas: list[Part] = []
         if ended or not may_wait or self._held() > 1:
             deltas += self._take_steps()

@@ -19,7 +19,7 @@ from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.naming import XLA_DOMAIN
 from gputui.model.steps import BELIEVED, HELD_NS
-from gputui.ring import GROWN, LEARNS, RecordKind
+from gputui.ring import ENDS, GROWN, LEARNS, RecordKind
 
 MOST_SITES = 256
 """For how many threads and sites of a process marks are reported; marks of further ones are left
@@ -115,6 +115,8 @@ class _Marks:
         self.before_ns: int | None = None
         self.began_ns = 0
         """The first mark of a loop."""
+        self.over_ns = 0
+        """When the program had left a loop; 0 while it has not."""
         self.new_ns: list[Int64s] = []
         self.first = 0
         self.seen = 0
@@ -351,6 +353,8 @@ class ProgramSteps:
         self.entered_ns: int | None = None
         """When the program came to the loop whose turns the steps are, where that is among what was
         taken last."""
+        self.left_ns: int | None = None
+        """When the program left that loop, where what was taken last are its last turns."""
         self.rest_ns: Int64s | None = None
         """The moments of that one that were not taken, once."""
 
@@ -376,6 +380,12 @@ class ProgramSteps:
             marks = self._marks_of(site)
             if marks is None:
                 continue
+            if site.source == "loop":
+                is_end = its["source_kind"] == ENDS
+                marks.over_ns = int(times_ns(its["start"][is_end]).max(initial=marks.over_ns))
+                its = its[~is_end]
+                if not len(its):
+                    continue
             if not marks.new_ns:
                 marks.first = int(its["value"][0])
             marks.new_ns.append(np.minimum(times_ns(its["start"]), now_ns))
@@ -457,7 +467,7 @@ class ProgramSteps:
         something else than before, all that are remembered of that. Before `first_ns` nothing was
         launched: loops of before are none of steps; `launched_ns` is the newest launch."""
         chosen = self._choose(first_ns, launched_ns)
-        self.rest_ns = self.entered_ns = None
+        self.rest_ns = self.entered_ns = self.left_ns = None
         if self._given_ns:
             self.is_new = self.follows = False
         if chosen != self.chosen:
@@ -470,6 +480,9 @@ class ProgramSteps:
         if chosen is None:
             return _NO_MOMENTS
         moments = self._moments(self._sites[chosen])
+        over_ns = self._left_after(chosen, int(moments[-1]))
+        if over_ns and over_ns > until_ns:  # the last mark and the end are taken together
+            moments = moments[:-1]
         moments = moments[(moments > self._given_ns) & (moments <= until_ns)]
         if len(moments):
             around_ns = self._loop_around(chosen, int(moments[-1]))
@@ -483,7 +496,20 @@ class ProgramSteps:
             self._given_ns = int(moments.max())
             is_first = chosen.source == "loop" and moments[0] == self._sites[chosen].began_ns
             self.entered_ns = int(moments[0]) if is_first else None
+            self.left_ns = over_ns if over_ns and over_ns <= until_ns else None
         return moments
+
+    def _left_after(self, chosen: Site, newest_ns: int) -> int:
+        """When the program left the outermost loop around the newest mark of a loop; 0 where it did
+        not or that is not known."""
+        if chosen.source != "loop":
+            return 0
+        ends = (
+            marks.over_ns
+            for site, marks in self._sites.items()
+            if site.source == "loop" and not marks.depth and marks.began_ns <= newest_ns
+        )
+        return min((ns for ns in ends if ns >= newest_ns), default=0)
 
     def _loop_around(self, chosen: Site, newest_ns: int) -> int:
         """When the outermost loop began that a loop inside another one is in at a moment; 0 where

@@ -221,6 +221,14 @@ class LaunchOrder:
                 return bool(part.starts[before - 1] <= moment_ns)
         return False
 
+    def are_between(self, begin_ns: int, end_ns: int) -> bool:
+        """Whether anything was launched between two moments."""
+        self._settle()
+        return any(
+            np.searchsorted(part.called_ns, begin_ns) < np.searchsorted(part.called_ns, end_ns)
+            for part in self._parts
+        )
+
     def keep_newest(self) -> None:
         """Steps come as ranges or marks: the launches that they may begin with stay."""
         self._main.fade()

@@ -35,6 +35,9 @@ SETTLED_TURNS, SLOW_NS = 64, 5_000_000
 """Turns of an outermost loop after which what turns inside of it is marked no more, but turns that
 take so long: the batches of an epoch."""
 
+ENDS = 16
+"""The unit of a mark that is the end of a loop, and of no turn."""
+
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib/python3[.\d]*/|^<|"
     + re.escape(os.path.dirname(os.path.abspath(__file__)).replace("\\", "/") + "/")
@@ -51,14 +54,30 @@ def _line_of(code: Any, begin: int, end: int) -> int:
     return min(filter(None, lines), default=0)
 
 
+def _lines_of(code: Any, begin: int, end: int) -> set[int | None]:
+    """The lines of a loop, with those that handle its exceptions: these lie at the code's end."""
+    entries: Any = dis.Bytecode(code)
+    entries = entries.exception_entries
+    parts = [(begin, end)]
+    for first, last in parts:
+        handlers = {each.target for each in entries if first <= each.start <= last}
+        parts += [
+            (each.start, each.end)
+            for each in entries
+            if each.start in handlers and (each.start, each.end) not in parts
+        ]
+    return {line for a, b, line in code.co_lines() if any(a <= z and y < b for y, z in parts)}
+
+
 class _Loop:
     """A loop of the program, from its first turn on."""
 
-    __slots__ = ("begin", "code", "depth", "end", "looks", "seen_ns", "site", "turns")
+    __slots__ = ("begin", "code", "depth", "end", "lines", "looks", "seen_ns", "site", "turns")
 
     def __init__(self, code: Any, begin: int, end: int) -> None:
         self.code, self.begin, self.end = code, begin, end
         self.site: Any = None
+        self.lines = _lines_of(code, begin, end)
         self.turns = self.looks = self.depth = 0
         self.seen_ns = time.perf_counter_ns()
 
@@ -82,6 +101,8 @@ class _Loops:
         self._heads: dict[int, tuple[list[tuple[int, int]], bool, Any]] = {}
         """The first and last instruction of each loop of a code object, whether it is the
         program's, and the code object, so that no other gets its number."""
+        self._turning: dict[int, list[_Loop]] = {}
+        """The loops of a code object that have begun to turn and are not over."""
         self._lines: dict[int, dict[int, tuple[int, int]]] = {}
         """The loops of a code object that have not begun, by the line at which they do."""
         self._pid = os.getpid()
@@ -129,7 +150,17 @@ class _Loops:
             if loop is not None and not loop.turns and not self._place(loop, sys._getframe(1))[0]:
                 loop.site = self._site_of(loop)
                 self._marks.step(loop.site, 0, 0)
+            self._end(code, line)
         return self._monitoring.DISABLE
+
+    def _end(self, code: Any, line: int) -> None:
+        """Mark the end of an outermost loop where the program comes to a line after it, for the
+        first time."""
+        for loop in self._turning.get(id(code), []):
+            if not loop.depth and line not in loop.lines:
+                self._turning[id(code)].remove(loop)
+                self._marks.step(loop.site, 0, ENDS)
+                return
 
     def _callback(self) -> Callable[[Any, int, int], Any]:
         loops, step, off = self._loops, self._marks.step, self._monitoring.DISABLE
@@ -148,6 +179,8 @@ class _Loops:
                     for key in [key for key, its in loops.items() if its is loop]:
                         loops[key] = None
                     return off
+                if not loop.turns:
+                    self._turning.setdefault(id(code), []).append(loop)
                 loop.turns += 1
                 step(loop.site, loop.depth, 0)
             except Exception:

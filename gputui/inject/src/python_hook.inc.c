@@ -42,7 +42,7 @@ typedef struct {
     uint8_t source;
 } StepSite;
 
-enum { STEP_SITES = 1024 };
+enum { STEP_SITES = 1024, STEP_ENDS = 16 };
 
 /* Where the program is at each step: `source` as in STEP records. With `begins` this
  * process gets a ring for it; without, only one that has a ring already is marked. NULL beyond the
@@ -64,13 +64,13 @@ EXPORT void *gputui_step_site(int source, const char *text, int begins)
     return site;
 }
 
-/* `items` of the step just ended, and their `unit`, as in STEP records. */
+/* `items` of the step just ended, and their `unit`, as in STEP records; STEP_ENDS ends no step. */
 EXPORT void gputui_step(void *at, uint64_t items, int unit)
 {
     StepSite *site = at;
     if (UNLIKELY(site == NULL))
         return;
-    uint64_t ordinal = __atomic_add_fetch(&site->marks, 1, __ATOMIC_RELAXED);
+    uint64_t ordinal = __atomic_add_fetch(&site->marks, unit != STEP_ENDS, __ATOMIC_RELAXED);
     if (UNLIKELY(!is_armed())) /* a forked child's steps are not what `unseen_forks` counts */
         return;
     Slot record = {.kind = KIND_STEP, .sub = site->source, .source_kind = (uint8_t)unit,

@@ -10,7 +10,7 @@ import pytest
 from gputui.model.events import MARKED_LENGTHS, STEP_SOURCES, CaptureDelta, Scope, StepMarks
 from gputui.report.explain.time_tree import time_tree
 from gputui.report.scope import beside_benchmark
-from gputui.ring import LEARNS, RecordKind
+from gputui.ring import ENDS, LEARNS, RecordKind
 from gputui.state import Session
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.events_for_tests import attached, run_started
@@ -322,6 +322,36 @@ def test_turns_that_run_ahead_of_the_gpu_and_inner_ones_as_many_leave_the_outer_
     assert source == "loop"
     assert count > 60
     assert mean_ns > 15 * MS
+
+
+@pytest.mark.parametrize("ahead_ms", [0, 100])
+@pytest.mark.parametrize("is_while", [False, True])
+def test_the_last_turn_of_a_loop_ends_with_it(is_while, ahead_ms):
+    """A function compiles for a second and a half before the next operation. A `while` has no mark
+    at its last turn's end; the GPU may be behind the program."""
+    program, turns = Program(), 40
+    steps = [[_turn(program, 1, 1_000_000, "run.py:30", 0)]]
+    for n in range(turns):
+        called = n * 40 * MS + 2 * MS
+        its = _launches(program, called, 90, kernel=MS * 2 // 5, gap=MS // 50)
+        for record in its:
+            if record["kind"] == RecordKind.KERNEL:
+                record["start"] += ahead_ms * MS
+                record["end"] += ahead_ms * MS
+        if n < turns - is_while:
+            its.append(_turn(program, n + 2, called + 38 * MS, "run.py:30", 0))
+        steps.append(its)
+    left = turns * 40 * MS + 2_000
+    over = _turn(program, turns + 1, left, "run.py:30", 0)
+    over["source_kind"] = ENDS
+    steps.append(
+        [over, *_launches(program, left + 1500 * MS, 3), *_launches(program, left + 3000 * MS, 3)]
+    )
+    tree = time_tree(_run(program, steps, 4))
+    assert tree is not None
+    assert tree.turns in (turns - 1, turns)
+    assert tree.step_ns.maximum < 42 * MS
+    assert tree.turn_mean_ns == pytest.approx(40 * MS, rel=0.01)
 
 
 def test_a_warm_up_that_takes_longer_than_the_loop_after_it_is_over_when_that_turns():
