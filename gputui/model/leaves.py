@@ -269,7 +269,7 @@ LEAVES: dict[Leaf, LeafMeaning] = {
     Leaf.OTHER: LeafMeaning(
         key="busy.other",
         label="other kernels",
-        meaning="every other kernel",
+        meaning="kernels of no other cause: reductions, indexing, sorting, random numbers",
         color="other",
     ),
     Leaf.COMMUNICATION: LeafMeaning(

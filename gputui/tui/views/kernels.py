@@ -11,7 +11,6 @@ import msgspec
 from textual.binding import Binding, BindingType
 
 from gputui.base.sanitize import cut_middle
-from gputui.model.leaves import leaf_of_kernel
 from gputui.model.statistics import Statistics
 from gputui.model.units import count, duration, percent, size
 from gputui.report.explain.lines import launched_at
@@ -30,8 +29,7 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.memory import OUTSIDE, called_in
 from gputui.report.tables.ranks import RankSum, rank_sums, rank_with_most
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, bar, heading, labelled, row_width, wrap
-from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.canvas import Row, heading, labelled, row_width, wrap
 from gputui.tui.widgets.run import no_run, scope_rows
 from gputui.tui.widgets.table import column, details_of
 from gputui.tui.widgets.view import (
@@ -42,6 +40,7 @@ from gputui.tui.widgets.view import (
     call_columns,
     kernel_columns,
     operation_columns,
+    with_bars,
 )
 
 _NAME = 35
@@ -55,8 +54,6 @@ _LEAST_BELOW = 5
 _NAME_LINES = 2
 _BELOW, _TALL = 10, 30
 """Lines that a long table leaves to it, in a view that has so many."""
-
-_BAR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +228,7 @@ class KernelsView(TableView):
         else:
             columns = operation_columns()
             columns.insert(3, column("bytes", lambda r: size(read.sizes.get(r.name)), 1, width=8))
-        at = next(n for n, one in enumerate(columns) if one.key == "time_percent")
-        largest = max((row.percent for row in read.rows), default=0.0) or 1.0
-        columns[at] = column(
-            "share",
-            lambda row: f"{percent(row.percent):>7} {bar(row.percent / largest, _BAR)}",
-            columns[at].priority,
-            right=False,
-            width=9 + _BAR,
-            role=lambda row: look(leaf_of_kernel(row.name)).role if not self.tab else "text",
-        )
+        at = with_bars(columns, read.rows, are_kernels=self.tab == 0)
         if read.ranks:
             ranks = read.ranks
             columns.insert(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -125,6 +126,8 @@ FEW = 4
 TWO_COLUMNS, THREE_COLUMNS = 100, 160
 _NARROW_PHASES = 4
 _LEAST_DISTRIBUTION = 9
+_GROWS = 3
+"""Rows by which a chart grows: a line printed below it does not draw it anew."""
 _FEWEST_ROWS = 4
 """A table of phases with fewer says less than a row of them."""
 
@@ -255,7 +258,8 @@ def _columns(
         free[at] -= len(stacks[at][-1].rows) - before
     if stacks[0] and free[0] > 0:
         chart, most = makes[0]
-        stacks[0][0] = chart(most + min(free[0], most), width=widths[0])
+        grown = min(free[0] // _GROWS * _GROWS, most)
+        stacks[0][0] = chart(most + grown, width=widths[0])
     return stacks, widths
 
 
@@ -555,16 +559,16 @@ class OverviewView(View):
             left = [gain.step_left(step_ns) for gain in gains]
         cures = [cut_middle(gain.cure.partition(" (")[0] or "cured", _CURE) for gain in gains]
         start = 3 + max(map(len, ("Now", *cures))) if gains else 1
-        label = 2 + max(map(len, (now, *left))) if gains else 0
+        label = 2 + max(map(len, (now, *left))) if gains or layout.width >= TWO_COLUMNS else 0
         drawn, leaves = hundred_bar(tree, room := layout.width - 1 - start - label)
         y = len(layout.rows)
         for first, end, leaf in leaves:
             go = partial(self._go, Lead("time", LEAVES[leaf].key))
             self.places.append(Place(y, first + start, end + start, go))
         head = f" {'Now' * bool(gains)}".ljust(start)
-        layout.add([((head, "label"), *drawn, (f"  {now}" * bool(gains), "text"))])
+        layout.add([((head, "label"), *drawn, (f"  {now}" * bool(label), "text"))])
         for gain, cure, text in zip(gains, cures, left, strict=True):
-            lead_in = f" {capital(cure)}".ljust(start)
+            lead_in = f" {cure if re.search('[A-Z0-9]', cure) else capital(cure)}".ljust(start)
             layout.add([((lead_in, "label"), *cured_bar(gain, room), (f"  {text}", "text"))])
         names: Row = ((" ", "text"), *legend(tree, layout.width - 2, lead))
         x = 0

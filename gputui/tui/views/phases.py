@@ -42,7 +42,7 @@ from gputui.tui.widgets.tree import (
     tree_columns,
     visible_rows,
 )
-from gputui.tui.widgets.view import Details, Lead, Notice, TableView, time_rows
+from gputui.tui.widgets.view import Details, Lead, Notice, TableView, time_rows, with_bars
 
 # Power and energy of phases, as columns of their table.
 
@@ -83,6 +83,10 @@ def _watts(tables: Tables, rows: list[PhaseRow]) -> dict[PhaseKey, float]:
 # The kernels that a phase launched, below the tree of phases.
 
 
+_WITH_BARS = 100
+"""Columns from which there is room for bars."""
+
+
 def phase_kernels(
     tables: Tables, names: Mapping[str, str], phase: PhaseRow, width: int, height: int
 ) -> tuple[list[Row], dict[Row, Lead]]:
@@ -98,6 +102,8 @@ def phase_kernels(
         *declared(KERNELS, "category", "time_percent", "total_ns", "instances", "med_ns",
                   time_percent="share", total_ns="GPU time"),
     ]  # fmt: skip
+    if width >= _WITH_BARS:
+        with_bars(columns, known, are_kernels=True)
     titles, *rows = table_rows(columns, found, width)
     leads = {row: Lead("kernels", one.name) for row, one in zip(rows, found, strict=True)}
     note = f"100 % = {duration(sum(row.total for row in known))}"

@@ -12,6 +12,8 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.message import Message
 
+from gputui.model.leaves import leaf_of_kernel
+from gputui.model.units import percent
 from gputui.report.schema import Column, sorted_rows
 from gputui.report.statistics import TableRow
 from gputui.report.tables.nsys import API, KERNELS, MEMORY_TIME
@@ -19,9 +21,18 @@ from gputui.report.tables.time import TIME
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.shell.keys import is_key, named
-from gputui.tui.widgets.canvas import Row, Span, heading
+from gputui.tui.widgets.canvas import Row, Span, bar, heading
+from gputui.tui.widgets.causes import look
 from gputui.tui.widgets.line_view import WIDTH, LineView
-from gputui.tui.widgets.table import Cursor, Move, Records, RecordTable, declared, table_rows
+from gputui.tui.widgets.table import (
+    Cursor,
+    Move,
+    Records,
+    RecordTable,
+    column,
+    declared,
+    table_rows,
+)
 
 SCROLL_LINES = 3
 LEAST_WIDTH, LEAST_HEIGHT = 60, 16
@@ -238,6 +249,27 @@ def call_columns(name: str = "name") -> list[Column[TableRow]]:
     """CUDA calls."""
     keys = ("name", "time_percent", "total_ns", "num_calls", *_SPREAD)
     return declared(API, *keys, name=name)
+
+
+_BAR = 8
+
+
+def with_bars(
+    columns: list[Column[TableRow]], rows: Sequence[TableRow], *, are_kernels: bool
+) -> int:
+    """Puts bars beside the shares, those of kernels in the colours of their causes; where that
+    column is."""
+    at = next(n for n, one in enumerate(columns) if one.key == "time_percent")
+    largest = max((row.percent for row in rows), default=0.0) or 1.0
+    columns[at] = column(
+        "share",
+        lambda row: f"{percent(row.percent):>7} {bar(row.percent / largest, _BAR)}",
+        columns[at].priority,
+        right=False,
+        width=9 + _BAR,
+        role=lambda row: look(leaf_of_kernel(row.name)).role if are_kernels else "text",
+    )
+    return at
 
 
 def operation_columns() -> list[Column[TableRow]]:
