@@ -156,6 +156,21 @@ def test_kernels_that_a_better_way_has_none_of(
         assert where_shown(one) == Lead("kernels", name)
 
 
+def test_what_is_in_fp64_is_told_with_the_line_that_copies_it() -> None:
+    """A chain of kernels as long is the same time."""
+    leaves = {Leaf.ELEMENTWISE_CHAIN: 0.5, Leaf.MATMUL: 0.45, Leaf.DEPENDENCY: 0.05}
+    session, run = with_kernel(DOUBLE, 0.6, leaves)
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/grid.py", number=37, function="put")
+    copied = LineCalls(3, "to", 3, 1 << 20, "4x256x129:float64:cpu")
+    session.apply([line, CaptureDelta(time_ns=2, process=1, line_calls=(copied,))])
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    assert (answer.findings[0].cause, answer.findings[0].place) == ("float64", "grid.py:37 put")
+    assert answer.findings[0].evidence[0] == "FP64 is copied to the GPU at grid.py:37 put"
+    assert answer.findings[1].cause == "busy.elementwise_chain"
+    assert answer.findings[1].sentence.endswith("Part of it is the same time.")
+
+
 def test_copies_that_no_kernel_makes_are_called_so() -> None:
     """Of the driver, within the GPU's memory; a kernel's stay kernels."""
     session, run = with_kernel(COPY, 0.02, {Leaf.COPY_DEVICE: 0.40, Leaf.MATMUL: 0.57})

@@ -774,6 +774,24 @@ def test_what_the_cpu_computes_of_results_may_be_beside_the_gpu(
         assert found.modelled[1].high == pytest.approx(1 / (1 - 0.3))
 
 
+@pytest.mark.parametrize(("function", "is_by_one"), [("fetch", True), ("resize", False)])
+def test_samples_that_are_gone_through_one_by_one_are_to_be_one_index(
+    function: str, is_by_one: bool
+) -> None:
+    """Rows that take less to make than to go through."""
+    lines = [
+        LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=9, function="main"),
+        LineDefined(
+            time_ns=0, process=1, line=4, path="/x/site-packages/torch/utils/data/_utils/fetch.py", number=49,
+            function=function,
+        ),
+    ]  # fmt: skip
+    seen = LineSamples(1, 0, 0, 3, 40, int(Leaf.INPUT), 4, 40)
+    steps = replace(delta({Leaf.INPUT: 0.7, Leaf.MATMUL: 0.3}), line_samples=(seen,))
+    [found] = concluded(*lines, steps).findings
+    assert found.advice.startswith("a whole batch by one index") is is_by_one
+
+
 @pytest.mark.parametrize(("inside", "is_one"), [(0, True), (8, False)])
 def test_what_is_gathered_and_copied_at_one_line_is_one_finding(inside: int, is_one: bool) -> None:
     """Rows of a table on the CPU, by an index: not what a function of Python makes there."""

@@ -74,7 +74,14 @@ def conclusion(analysis: Analysis) -> Verdict | None:
     if of_leaves is None:
         return Verdict(facts[0].word.upper(), facts[0].sentence, facts)
     covered = {cause for fact in facts for cause in fact.covers}
-    leaves = [finding for finding in of_leaves.findings if finding.cause not in covered]
+    explained = {cause for fact in facts for cause in fact.explains}
+    leaves = [
+        replace(finding, sentence=f"{finding.sentence} Part of it is the same time.")
+        if finding.cause in explained
+        else finding
+        for finding in of_leaves.findings
+        if finding.cause not in covered
+    ]
     has_share = leaves or facts[0].share_percent is not None
     return Verdict(
         facts[0].word.upper(),

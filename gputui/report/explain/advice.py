@@ -618,6 +618,16 @@ _IN_HALF = {
 }
 
 
+_DOUBLES = re.compile(r":(float64|complex128):cpu$")
+
+
+def doubles_come_from(run: Run) -> str:
+    """The line that copies most in FP64 to the GPU, the one to change; empty where none does."""
+    calls = ("to", "cuda", "cupy.asarray", "cupy.array", "jax.device_put")
+    lines = [line for line in called_lines(run, calls) if _DOUBLES.search(line.shape)]
+    return lines[0].where if lines else ""
+
+
 def product_advice(analysis: Analysis) -> str | None:
     """How matrix products in full precision come to run on tensor cores: for what this program
     uses and this card has; None where nothing is known of the card."""
@@ -628,7 +638,9 @@ def product_advice(analysis: Analysis) -> str | None:
     half = "bf16" if rates.bf16 is not None else "fp16"
     in_half = _IN_HALF[made_by].format(half=half)
     if product_share(analysis, lambda name: IS_DOUBLE.search(name) is not None) >= MOSTLY:
-        return f"FP32 in place of FP64, which NumPy's arrays are; then {in_half}"
+        origin = doubles_come_from(analysis.run)
+        where = f", at {origin}" if origin else ""
+        return f"FP32 in place of FP64, which NumPy's arrays are{where}; then {in_half}"
     if rates.tf32 is None:
         return f"{in_half}: this card's tensor cores take neither TF32 nor bf16"
     if rates.tf32 <= 1.0:
@@ -801,6 +813,13 @@ POOL_ON = (
 )
 
 
+_GOES_THROUGH = re.compile(r"(fetch|default_collate|collate\w*) \(torch/utils/data/")
+BY_ONE_INDEX = (
+    "a whole batch by one index: __getitems__ of the data set, or a sampler of batches with "
+    "batch_size=None (going through the samples one by one takes longer than making them); else "
+)
+
+
 def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) -> str | None:
     """What the kernels, calls and lines of a run say of a leaf of its tree; None where nothing."""
     if leaf in _OF_TUNING and (tunes := _tuning_advice(analysis)) is not None:
@@ -829,7 +848,10 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
         made = called_lines(analysis.run, ("loader.samples",))
         number = f", {max(line.tensor_bytes for line in made)} now" if made else ""
         advice = CAUSES[leaf].advice.replace("(num_workers", f"(num_workers{number}")
-        starts = [line for line in analysis.lines(leaf)[:1] if _STARTS.match(line.inside)]
+        lines = analysis.lines(leaf)[:1]
+        if lines and _GOES_THROUGH.match(lines[0].inside):
+            return BY_ONE_INDEX + advice
+        starts = [line for line in lines if _STARTS.match(line.inside)]
         rest = advice.replace(", kept between epochs (persistent_workers=True)", "")
         return f"{KEEP_WORKERS}; then {rest}" if starts else advice
     if leaf is Leaf.ELEMENTWISE_CHAIN:

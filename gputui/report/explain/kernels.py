@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gputui.model.leaves import CHANGES_LAYOUT, LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name
 from gputui.model.units import count, percent, size
-from gputui.report.explain.advice import HIDES, library
+from gputui.report.explain.advice import HIDES, doubles_come_from, library
 from gputui.report.explain.analysis import Analysis, RunRule, computed_once
 from gputui.report.explain.finding import MOST_NAMED, Finding, Gain, gain_of
 from gputui.report.explain.gains import ATTENTION_IN_HALF, as_launched
@@ -222,8 +222,13 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
             least, most = 0.95 * gain + slow, gain + fast
         # Of a GPU that idles half of the time, casts of a fifth are most of its work.
         if gain >= SPEAKS and share >= cause.usual * (1.0 - tree.share(tree.idle_ns)) and not said:
-            leaf = leaf_of_kernel(names[numbers[0]].name) if numbers else cause.leaf
-            assert leaf is not None
+            times = Counter[Leaf]()
+            for number in numbers:
+                times[leaf_of_kernel(names[number].name)] += sums[number][1]
+            if not numbers and cause.leaf is not None:
+                times[cause.leaf] = 1
+            [(leaf, its_ns)] = times.most_common(1)
+            counted_under = _counted(cause, leaf) if its_ns >= UNDER_ONE * times.total() else ()
             yield Finding(
                 cause=cause.key,
                 word=cause.word,
@@ -247,7 +252,7 @@ def _named(analysis: Analysis) -> Iterator[Finding]:
                 view="kernels",
                 evidence=(
                     *_called(analysis, cause),
-                    *_counted(cause, LEAVES[leaf].label),
+                    *counted_under,
                     *(
                         f"{name} {count(counted)} ×, {percent(100 * of_kernels * ns / whole_ns)}"
                         for name, counted, ns in by_name(
@@ -276,7 +281,10 @@ def _of_attention(analysis: Analysis, tree: TimeTree) -> tuple[Gain, ...]:
 
 
 def _place(analysis: Analysis, cause: _Named) -> str:
-    """The line of the optimizer that updates most, for what is of optimizers; empty elsewhere."""
+    """The line of the optimizer that updates most, for what is of optimizers, or that copies what
+    is in FP64; empty elsewhere."""
+    if cause.key == "float64":
+        return doubles_come_from(analysis.run)
     if not cause.key.endswith("optimizer"):
         return ""
     lines = called_lines(analysis.run, ("optimizer.step",))
@@ -307,20 +315,21 @@ def _advice(analysis: Analysis, cause: _Named) -> str:
     return SPARSE + cause.advice if embeds and cause.key == "optimizer" else cause.advice
 
 
-def _counted(cause: _Named, label: str) -> tuple[str, ...]:
+def _counted(cause: _Named, leaf: Leaf) -> tuple[str, ...]:
     """Where the times of a step have these kernels, if that is another word."""
+    label = LEAVES[leaf].label
     return () if label in cause.word else (f"Among the times of a step they are under {label}",)
 
 
 def _called(analysis: Analysis, cause: _Named) -> tuple[str, ...]:
-    place = _place(analysis, cause)
-    if place:
+    place, is_double = _place(analysis, cause), cause.key == "float64"
+    if place and not is_double:
         return (f"It is called at {place}",)
     names = analysis.kernel_names
     at_lines = launched(analysis, {n for n in names if cause.kernels.search(names[n].name)})
     if not at_lines and cause.key.endswith("optimizer"):
         return ("At optimizer.step(), whose line was not recorded",)
-    return at_lines
+    return (f"FP64 is copied to the GPU at {place}", *at_lines) if place else at_lines
 
 
 _OF_BATCH_NORM = re.compile(r"batch_norm_(?!.*channels_last)")
@@ -371,6 +380,9 @@ def by_name(kernels: Iterable[tuple[str, int, int]]) -> Iterator[tuple[str, int,
     for name, ns in times.most_common(MOST_NAMED):
         yield name, counts[name], ns
 
+
+UNDER_ONE = 0.8
+"""Part of some kernels' time that is under one leaf from which that leaf is where they are."""
 
 LEAST_SHOWN = 0.005
 """Share of the kernels' time below which a kernel is no evidence: five calls of a start-up."""

@@ -591,7 +591,10 @@ class OverviewView(View):
             lead = f" also  {one.word}  "
             # Of the pauses the verdict says all.
             said = f"{one.sentence.partition(': ')[0]}." if one.with_pauses else one.sentence
-            lines = paragraph(lead, said, width)
+            whole = f"{said} {one.placed} {one.gain_beside_bars}".replace("  ", " ").rstrip()
+            lines = paragraph(lead, whole, width)
+            if len(lines) > _MOST_ALSO:
+                lines = paragraph(lead, said, width)
             if len(lines) > _MOST_ALSO:
                 lines = [clip(((lead, "label"), (said, "text")), width)]
             rows += [chosen_row(row, width) for row in lines] if self._chosen == number else lines
