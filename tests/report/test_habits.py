@@ -782,10 +782,14 @@ def test_samples_that_are_gone_through_one_by_one_are_to_be_one_index(
     lines = [
         LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=9, function="main"),
         LineDefined(
-            time_ns=0, process=1, line=4, path="/x/site-packages/torch/utils/data/_utils/fetch.py", number=49,
+            time_ns=0,
+            process=1,
+            line=4,
+            path="/x/site-packages/torch/utils/data/_utils/fetch.py",
+            number=49,
             function=function,
         ),
-    ]  # fmt: skip
+    ]
     seen = LineSamples(1, 0, 0, 3, 40, int(Leaf.INPUT), 4, 40)
     steps = replace(delta({Leaf.INPUT: 0.7, Leaf.MATMUL: 0.3}), line_samples=(seen,))
     [found] = concluded(*lines, steps).findings
