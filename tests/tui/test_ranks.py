@@ -41,6 +41,7 @@ async def test_the_late_rank_comes_first_and_ranks_alike_are_folded(
         await shown.press("6")
         assert "RANK 5 IS LATE" in shown.text
         assert "7 ranks wait 40.0 ms of each 82.0 ms step for rank 5." in shown.text
+        assert "─ Where the time of rank 5 goes ─" in shown.text
         rows = [line.split() for line in shown.lines if line.split()[:1] == ["5"]]
         assert len(rows) == 1
         assert "▸ 4 more ranks, late 0 %, waiting 49 %" in shown.text
@@ -111,7 +112,7 @@ async def test_a_rank_that_hangs_is_named_though_ranks_cannot_be_compared(show: 
         events.append(CaptureDelta(time_ns=at(20), process=number + 1, collectives=(sums,)))
     async with show([events], (80, 24)) as shown:
         await shown.press("1", "6")
-        assert "RANK 1 HANGS Rank 1 did not come to the all_reduce" in shown.text
+        assert "RANK 1 HANGS   Rank 1 did not come to the all_reduce" in shown.text
         assert "Ranks 0 and 1 cannot be compared: " in shown.text
 
 

@@ -214,7 +214,7 @@ class KernelsView(TableView):
         names = "1 name" if total == 1 else f"{total} names"
         whole = duration(sum(row.total for row in self._read.rows)) if self._read else ""
         notes = f"{names}, {tables.span}", f"100 % = {whole}"
-        return self.tab_row(y, width, self.filter_note, *notes)
+        return self.tab_row(y, width, self.filter_note, *(notes if total else ()))
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
         if self.tab == 0:

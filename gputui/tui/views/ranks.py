@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.units import duration, percent, percent_range
+from gputui.model.units import duration, percent_range
 from gputui.report.answer import clocks_of
 from gputui.report.explain.finding import MOST_NAMED, capital, rank_names
 from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.rank_waits import hosts, rank_processes, why_not_matched
 from gputui.report.explain.ranks import Lateness, RankLane, lanes_together, late_over_steps
 from gputui.report.tables.ranks import RANKS, ranks_side_by_side, why_unknown
-from gputui.report.tables.time import time_a_step
+from gputui.report.tables.time import whole_in_words
 from gputui.state import Run, Session
 from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, heading, joined, wrap
-from gputui.tui.widgets.causes import look
+from gputui.tui.widgets.causes import cause_rows, look
 from gputui.tui.widgets.run import badged, no_run, scope_rows
 from gputui.tui.widgets.run_panels import Panel
 from gputui.tui.widgets.table import Move, column, declared
@@ -106,6 +106,8 @@ HEAT = " ░▒▓█"
 
 _TALL = 30
 """Lines from which the map has room above the table: below it is under it."""
+_LEAST_CAUSES, _DETAILS = 5, 80
+"""Lines from which there is room for the causes of a rank; columns of those in a dialog."""
 
 _COLUMNS = (
     "rank", "host", "gpu", "late_percent", "late_ns", "other_rank_percent", "busy_percent",
@@ -236,7 +238,8 @@ class RanksView(TableView):
         if height < _TALL:
             heat = waits(ranks, height - len(rows) - 3, width)
             rows += [(), heading(heat.title, width, heat.note), *heat.rows] if heat.rows else []
-        return (rows + self._timeline(width, height - len(rows) - 1))[:height]
+        rows += self._timeline(width, height - len(rows) - 1)
+        return (rows + self._causes(width, height - len(rows) - 1))[:height]
 
     def move(self, move: Move) -> None:
         """Right opens ranks that are folded, left folds them."""
@@ -274,17 +277,7 @@ class RanksView(TableView):
         if chosen is None or chosen.tree is None:
             self.nothing_chosen("where a rank's time goes is not known here")
             return None
-        tree = chosen.tree
-        lines = sorted(tree.leaves.items(), key=lambda item: -item[1])
-        rows: list[Row] = [
-            (
-                (f"{'idle' if LEAVES[leaf].is_idle else 'busy'}  ", "dim"),
-                (f"{LEAVES[leaf].label:<26}", "text"),
-                (f"{percent(100 * tree.share(ns)):>8}  {time_a_step(tree, ns):>9}", "text"),
-            )
-            for leaf, ns in lines
-            if ns
-        ]
+        rows, _ = cause_rows(chosen.tree, _DETAILS, len(chosen.tree.leaves))
         return Details(chosen.name, tuple(rows))
 
     def _lost(self, width: int) -> list[Row]:
@@ -294,11 +287,8 @@ class RanksView(TableView):
         lost = next((one for one in (*first, *found) if one.ends_run), None)
         if lost is None:
             return []
-        return [
-            *wrap(f"{lost.word.upper()}  {lost.sentence}.", width - 2, "title", " "),
-            *wrap(f"Try: {lost.advice}.", width - 2, "dim", " "),
-            (),
-        ]
+        rows = badged(lost.word.upper(), lost.sentence, width)
+        return [*rows, *wrap(f"Try: {lost.advice}.", width - 2, "dim", " "), ()]
 
     def _ranks(self, run: Run) -> tuple[list[RankTime], Lateness | None]:
         analysis = self.model.analysis(run)
@@ -315,6 +305,15 @@ class RanksView(TableView):
         if height < 4 or not lanes:
             return []
         return [(), *together_rows(lanes[: height - 3], note, width)]
+
+    def _causes(self, width: int, height: int) -> list[Row]:
+        """Where the time of the chosen rank goes."""
+        chosen = self._chosen
+        if height < _LEAST_CAUSES or not isinstance(chosen, RankTime) or chosen.tree is None:
+            return []
+        rows, _ = cause_rows(chosen.tree, width, height - 2)
+        title = f"Where the time of rank {chosen.rank} goes"
+        return [(), heading(title, width, whole_in_words(chosen.tree)), *rows]
 
 
 def _why_none(run: Run) -> str:
