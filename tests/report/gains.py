@@ -279,8 +279,8 @@ GROUPS = {
         "fault is as gputui has it: it was interrupted. Their recordings are not kept here. "
         "With rules and models made since, mended on these, which is how they count in the "
         "tables of widths: `dereverb` has a finding (up to 1.4×), `gp_stations` the cure that "
-        "was applied (3.7 to 23×, short of 23.6), `summarise_queue` a gain (1.1 to 14×), "
-        "`sage_products` one finding for both of its causes (3.5 to 20×); the cure of "
+        "was applied (2.3 to 46×), `summarise_queue` a gain (1.1 to 11×), "
+        "`sage_products` one finding for both of its causes (5.6 to 11×); the cure of "
         "`video_blobs`, which leaves all of the CPU's work and has it beside the GPU's, has an "
         "interval of its own (1.2 to 1.5×).",
     ),
