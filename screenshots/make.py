@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -36,6 +36,7 @@ from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.source import Options
 from gputui.tui.tour import FOLDER, SCENES, caption
 from screenshots.moving import moving_svg
+from tests.idle_for_tests import pilots_wait_for_idle
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 SMALL = DATA / "h200-inference.gputui"
@@ -163,15 +164,13 @@ def events_until(path: Path, at_s: float | None) -> list[AnyEvent]:
 
 
 async def settled(app: GputuiApp, pilot: Pilot[None]) -> None:
-    """Until what was asked for is read and drawn: no thread works, round after round of messages.
+    """Until what was asked for is read and drawn: no thread works.
 
     What one thread has read may have the next one read more.
     """
-    quiet = 0
-    while quiet < 8:
-        is_busy = any(thread.name == "work" for thread in threading.enumerate())
-        quiet = 0 if is_busy else quiet + 1
-        await pilot.pause(0.01)
+    await pilot.pause()
+    while any(thread.name == "work" for thread in threading.enumerate()):
+        await pilot.pause()
     await app.workers.wait_for_complete()
     await pilot.pause()
 
@@ -260,7 +259,7 @@ def anywhere() -> Iterator[None]:
 
 
 async def drawn() -> Mapping[str, str]:
-    """Every picture, by the name of its file, drawn side by side."""
+    """Every picture, by the name of its file."""
     whole = events_until(FOLDER / "slow.gputui.gz", None)
     late = [
         number
@@ -274,21 +273,18 @@ async def drawn() -> Mapping[str, str]:
         "served": events_until(SERVED, None),
     }
     # The screen opens on the overview: its key would turn to the next tab.
-    stills = (
-        still(
-            name,
-            size,
-            shown[what],
-            keys[1:] if keys[0] == "1" else keys,
-            TRACED if what == "traced" else None,
-        )
-        for name, size, what, keys in PICTURES
-    )
-    # Each application puts back what it found in their place, but they end in any order.
-    with redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
-        frames, pictures = await asyncio.gather(
-            asyncio.gather(*map(strips_of, FRAMES)), asyncio.gather(*stills)
-        )
+    with pilots_wait_for_idle():
+        frames = [await strips_of(frame) for frame in FRAMES]
+        pictures = [
+            await still(
+                name,
+                size,
+                shown[what],
+                keys[1:] if keys[0] == "1" else keys,
+                TRACED if what == "traced" else None,
+            )
+            for name, size, what, keys in PICTURES
+        ]
     names = (f"{name}.svg" for name, *_ in PICTURES)
     moving = moving_svg(frames, [frame.lasts_s for frame in FRAMES], STILL)
     numbered = map(_numbered_by_use, pictures)

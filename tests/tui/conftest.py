@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from gputui.state import Session
 from gputui.tui.app import GputuiApp, Pace
 from gputui.tui.dialogs.boxes import Frame
 from gputui.tui.source import Options
+from tests.idle_for_tests import pilots_wait_for_idle
 from tests.tui.scripted import Batch, ScriptedSource
 
 PATIENCE_S = 60
@@ -25,6 +26,13 @@ PATIENCE_S = 60
 def drawn_at_each_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine: a screen that takes long is drawn every two seconds."""
     monkeypatch.setattr("gputui.tui.app.Pace", lambda: Pace(spent=lambda: 0.0))
+
+
+@pytest.fixture(autouse=True)
+def no_pilot_waits_longer_than_it_must() -> Iterator[None]:
+    """Nor shorter: until all that was asked for is drawn."""
+    with pilots_wait_for_idle():
+        yield
 
 
 async def wait_until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:

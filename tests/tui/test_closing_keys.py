@@ -38,7 +38,7 @@ MAKE = {
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
     "WorkloadDialog": lambda: workloads.WorkloadDialog({}, ""),
-    "WorkloadForm": lambda: workloads.WorkloadForm(Workload(name="x"), {}, None, None, None),
+    "WorkloadForm": lambda: workloads.WorkloadForm(Workload(name="x"), {}, None, None),
 }
 
 class Source(scripted.ScriptedSource):
