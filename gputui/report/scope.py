@@ -415,10 +415,12 @@ def _named_step(run: Run, tree: TimeTree) -> str:
         return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
     main = steady_loops(tree)
     sources = {each.source for each in run.loops.values() if (each.device, each.loop) in main}
+    around = _around_a_step(run, tree)
     if "loop" in sources and (line := _line_of_loop(run, tree)):
-        return f"A step here is a turn of the program's loop at {line}{_in_a_turn(run, tree)}."
+        inside = _in_a_turn(run, tree)
+        return f"A step here is a turn of the program's loop at {line}{inside}. {around}".rstrip()
     if operations > LAYER or sources - {"repetition", None}:
-        return ""
+        return around
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
     return f"A step here is {what}, repeated: yours may hold many of them."
 
@@ -486,6 +488,27 @@ def _in_a_turn(run: Run, tree: TimeTree) -> str:
         fills = several * within_ns >= MOSTLY * step_ns
         return f"{clause}, {duration(most.mean_ns)} each" if fills else clause
     return ""
+
+
+def _around_a_step(run: Run, tree: TimeTree) -> str:
+    """A sentence on the loop whose turns hold several steps each, the next one around them: it may
+    be what the program counts, as texts and not their tokens; empty where there is none."""
+    turns = tree.of_program(tree.turns)
+    step_ns = tree.turn_mean_ns
+    middle_ns = (tree.first_ns + tree.last_ns) / 2
+    around = [
+        (turns / (its.marks - 1), its.site)
+        for its in run.marked_steps.values()
+        if its.source == "loop"
+        and its.first_ns < middle_ns < its.last_ns
+        and (its.mean_ns or 0) >= SEVERAL * step_ns
+        and abs(its.marks * (its.mean_ns or 0) / step_ns / turns - 1) <= ALIKE
+    ]
+    if not around:
+        return ""
+    several, site = min(around)
+    whole_ns = several * step_ns
+    return f"Some {several:,.0f} of them are a turn of its loop at {site}, {duration(whole_ns)}."
 
 
 def _turns(run: Run, tree: TimeTree) -> int:

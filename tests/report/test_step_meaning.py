@@ -184,6 +184,23 @@ def test_marks_alone_give_a_run_steps() -> None:
     assert tree.operations / tree.steps == pytest.approx(10)
 
 
+def test_the_loop_around_the_steps_is_told_where_it_goes_on() -> None:
+    """As texts of 96 tokens; loops of the set-up are none of it."""
+    _, run = a_run(
+        loop_of(1, 960, 10 * MS, 5000 * MS, "loop"),
+        marks_of("loop", "run.py:20", 960, 10 * MS, 5000 * MS),
+        marks_of("loop", "run.py:3", 11, 400 * MS, MS),
+        marks_of("loop", "run.py:28", 11, 960 * MS, 5000 * MS),
+        marks_of("loop", "run.py:27", 3, 4800 * MS, 5000 * MS),
+    )
+    tree = time_tree(run)
+    assert tree is not None
+    assert beside_benchmark(run, tree) == (
+        "A step here is a turn of the program's loop at run.py:20. "
+        "Some 96 of them are a turn of its loop at run.py:28, 960 ms."
+    )
+
+
 @pytest.mark.parametrize(
     ("source", "sites", "said"),
     [("optimizer", 1, ", with some 4 updates by f0"), ("jax", 3, "")],
