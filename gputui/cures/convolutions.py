@@ -21,10 +21,11 @@ class FftConvolution(Redirected):
 
     name = "fft_convolution"
     title = "convolutions with long filters go by FFT"
-    answers = (ANY, "slow_kernels")
+    answers = (ANY, "depthwise")
     result = ROUNDING
     is_certain = True
     change = "torch.fft.irfft(torch.fft.rfft(x, n) * torch.fft.rfft(filter, n), n)"
+    advice = "Fourier"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         """conv1d, by both names."""

@@ -359,6 +359,18 @@ def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) ->
     assert later > 10
 
 
+def test_torch_may_be_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that looks for steps had ended there in each program of torch."""
+    torch = types.ModuleType("torch")
+    for name in ("cupy", "jax", "numba.cuda", "warp", "taichi", "torch._dynamo.utils"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    uses_gpu = hook("trial")._uses_gpu
+    assert not uses_gpu()
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)  # type: ignore[attr-defined]
+    assert uses_gpu()
+
+
 def begun_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """A trial in this process that has seen ten steps, and where its steps are from; what it puts
     in the place of `Condition.wait` is taken back after the test."""

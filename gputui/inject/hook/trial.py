@@ -291,7 +291,9 @@ def _uses_gpu() -> bool:
     if compiled.get("frames"):
         return False  # torch's compiler would not take functions that are watched
     others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
-    return others or bool(torch is not None and torch.cuda.is_initialized())
+    # While it is imported, another thread's look finds half of it.
+    is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    return others or bool(is_initialized is not None and is_initialized())
 
 
 class _Block:
