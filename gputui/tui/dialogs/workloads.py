@@ -174,6 +174,10 @@ class YesNo(Switch):
 
     BINDINGS: ClassVar[list[BindingType]] = _IN_FORM
 
+    def render(self) -> Content:
+        """Not Textual's blocks, which are one where switches stand below one another."""
+        return Content(" ──●" if self.value else " ●──")
+
     def action_step(self, step: int) -> None:
         del step
         self.toggle()
