@@ -224,10 +224,14 @@ class SummaryView(TableView):
 
 
 def _beginning(table: Listed) -> str:
-    """The first line: names, then figures."""
+    """The first line: names, then figures, each with what it is."""
     texts = zip(table.columns, table.lines[0].texts, strict=True)
     named = sorted(texts, key=lambda pair: pair[0].show is not None)
-    return "  ".join(text for _, text in named if text and text != MISSING)
+    return "  ".join(
+        text if one.show is None and not text.isdigit() else f"{one.heading} {text}"
+        for one, text in named
+        if text and text != MISSING
+    )
 
 
 def _facts(session: Session, run: Run, lost_end: bool) -> list[tuple[str, str]]:
