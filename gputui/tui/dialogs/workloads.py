@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,13 +40,14 @@ class StartRequest:
 
 
 class WorkloadDialog(Dialog[StartRequest]):
-    """Choose a workload, then set its parameters. The catalogue comes from a subprocess: until then
-    it says so."""
+    """Choose a workload, then set its parameters. The catalogue comes from a subprocess, of which
+    `load` waits in a thread: until then it says so."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q", "cancel", show=False)]
 
     def __init__(
         self,
+        load: Callable[[], Catalogue],
         remembered: dict[str, dict[str, str]],
         last: str,
         *,
@@ -55,13 +56,12 @@ class WorkloadDialog(Dialog[StartRequest]):
     ) -> None:
         """`target` None is a run on the CPU; `asked` says what a run would need."""
         super().__init__()
+        self._load = load
         self._remembered = remembered
         self._last = last
         self._target = target
         self._asked = asked
         self._workloads: Sequence[Workload] = ()
-        self._told: Catalogue | str | None = None
-        """What was told before there was anything to show it in."""
         # Parts are held, not looked for: a message may come while they are taken down.
         self._listed = Options(compact=True)
         self._about = Line("asking for the list…", id="description", classes="dim")
@@ -73,15 +73,11 @@ class WorkloadDialog(Dialog[StartRequest]):
             yield self._about
 
     def on_mount(self) -> None:
-        if isinstance(self._told, Catalogue):
-            self.arrived(self._told)
-        elif self._told is not None:
-            self.failed(self._told)
+        self.gputui.in_thread(self._load, self._arrived, self._failed)
 
-    def arrived(self, catalogue: Catalogue) -> None:
+    def _arrived(self, catalogue: Catalogue) -> None:
         """List them; the only one is opened at once."""
-        self._told = catalogue
-        if not self.is_mounted or self._is_closed:
+        if self._is_closed:
             return
         self._workloads = catalogue.workloads
         longest = min(24, max((len(one.name) for one in self._workloads), default=0))
@@ -100,10 +96,8 @@ class WorkloadDialog(Dialog[StartRequest]):
         if len(names) == 1:
             self._open(self._workloads[0])
 
-    def failed(self, reason: str) -> None:
-        """There will be no catalogue."""
-        self._told = reason
-        if self.is_mounted and not self._is_closed:
+    def _failed(self, reason: str) -> None:
+        if not self._is_closed:
             self._say(f"The list of workloads is not available: {reason}")
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:

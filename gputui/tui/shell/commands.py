@@ -230,15 +230,15 @@ class Commands(Narrow):
             from gputui.tui.dialogs.workloads import WorkloadDialog
 
             asked = source.forecaster()
-            dialog = WorkloadDialog(
-                self._remembered, self._last_workload, target=self._target(), asked=asked
-            )
 
             async def ended(request: StartRequest | None) -> None:
                 self.gputui.in_thread(asked.close, lambda _: None, self.say)
                 await self._start(request)
 
-            self.gputui.in_thread(source.catalogue, dialog.arrived, dialog.failed)
+            dialog = WorkloadDialog(
+                source.catalogue, self._remembered, self._last_workload,
+                target=self._target(), asked=asked,
+            )  # fmt: skip
             self.app.push_screen(dialog, ended)
 
     def _target(self) -> TargetGpu | None:

@@ -15,7 +15,8 @@ from gputui.model.units import MISSING
 from gputui.render.comparison import figure_label, longer_by_cause, sameness
 from gputui.report.change import signed_duration
 from gputui.report.compare import NOISE_RULE, Comparison
-from gputui.report.schema import AnyColumn, AnyTable, Cell, Column
+from gputui.report.schema import AnyTable, Cell, Column
+from gputui.report.schema import shown as shown_cell
 from gputui.report.tables import metric_text
 from gputui.store.recordings import recording_name
 from gputui.tui.model import Model
@@ -98,14 +99,14 @@ def _column(table: AnyTable, number: int, is_same: Callable[[Cells], bool]) -> C
 
     def role(row: Cells) -> str:
         """What is beyond noise stands out; whether that is good nobody knows here."""
-        if cell_text(shown, row[number]) == MISSING or is_same(row):
+        if shown_cell(shown, row[number]) == MISSING or is_same(row):
             return "dim"
         beyond = number + 2 < len(row) and row[number + 2] == "yes"
         return "value" if header.startswith("Change") and beyond else "text"
 
     return column(
         _HEADINGS.get(header, header.removesuffix(" (%)").lower()),
-        lambda row: cell_text(shown, row[number]),
+        lambda row: shown_cell(shown, row[number]),
         0 if is_name or header in ("Figure", "Baseline") else _PRIORITIES.get(header.split()[0], 1),
         flexible=is_name or header == "Figure",
         right=not is_name and header not in ("Figure", "Kind", ""),
@@ -119,14 +120,6 @@ _NAME_WIDTH = 44
 _WIDTHS = {"Figure": 16, "What": 40}
 _HEADINGS = {"Session": "recording", "Length (ns)": "length", "GPUs": "GPUs"}
 _PRIORITIES = {"Noise": 4, "Run": 0, "Change": 0, "Beyond": 2, "Host": 3, "GPUs": 4, "Started": 2}
-
-
-def cell_text(column: AnyColumn, cell: Cell) -> str:
-    if cell is None:
-        return MISSING
-    if column.show is not None and isinstance(cell, int | float):
-        return column.show(cell)
-    return str(cell)
 
 
 Read = tuple[Comparison, list[AnyTable], tuple[str, ...], list[str]]
@@ -244,7 +237,7 @@ class CompareView(TableView):
         if row is None or self._listed_of is None:
             return None
         cells = zip(self._listed_of.columns, row, strict=True)
-        pairs = [(column.header, cell_text(column, cell)) for column, cell in cells]
+        pairs = [(column.header, shown_cell(column, cell)) for column, cell in cells]
         return Details(str(row[0]), labelled(pairs, 16))
 
     def sort(self) -> None:

@@ -41,6 +41,30 @@ class _Box(NamedTuple):
     end: int
 
 
+class StepBoxes(NamedTuple):
+    """A step of what is the scope as boxes, how many steps they add up, and the time from one to
+    the next."""
+
+    whole: IciclePart
+    steps: int
+    turn_ns: float
+
+
+def step_boxes(model: Model, run: Run) -> StepBoxes:
+    """Of the run as it is now."""
+
+    def made() -> StepBoxes:
+        scoped = model.scoped or run
+        analysis = model.analysis(scoped)
+        found = verdict(analysis)
+        tree = found.shares_tree if found is not None else analysis.tree
+        whole, steps = icicle_of_step(scoped, tree)
+        divide_by_kernel(whole, model.session, scoped)
+        return StepBoxes(whole, steps, tree.step_mean_ns if tree is not None else 0.0)
+
+    return model.once("boxes", made)
+
+
 def picture(run: Run, whole: IciclePart, steps: int, width: int, height: int) -> list[Row]:
     """The boxes of a step in at most so many rows, to be looked at."""
     boxes = list(_laid_out(whole, 1, width - 1))
@@ -80,9 +104,8 @@ class IcicleView(View):
         """The way from the step to the part that fills the width, by places."""
         self._at: list[int] = []
         """The same to the chosen part."""
-        self._read: tuple[int, IciclePart, int] | None = None
+        self._read: StepBoxes | None = None
         self._boxes: list[_Box] = []
-        self._turn_ns: float = 0.0
 
     # --- drawing
 
@@ -91,7 +114,7 @@ class IcicleView(View):
         run = self.model.run
         if run is None:
             return no_run(self.model, width, height)
-        whole, steps = self._of(self.model.scoped or run)
+        whole, steps, turn_ns = self._read = step_boxes(self.model, run)
         if not whole.ns:
             return [heading("Icicle", width), *wrap(unaccounted(run), width - 2, "text", "  ")]
         root, self._path = _followed(whole, self._path)
@@ -104,8 +127,8 @@ class IcicleView(View):
         top = max(0, min(deepest + 1 - most, len(self._at) - len(self._path) - most + 1))
         title = f"{whole.name}  {duration(whole.ns / steps)}"
         title += f" a step, the mean of {count(steps)}" if steps > 1 else ""
-        if whole.ns / steps < _PART * self._turn_ns:  # such as of a range around a part of it
-            title += f", of {duration(self._turn_ns)} from one to the next"
+        if whole.ns / steps < _PART * turn_ns:  # such as of a range around a part of it
+            title += f", of {duration(turn_ns)} from one to the next"
         note = (
             "width: time of the GPU, busy or idle" if run.kernels else "only its idle time was kept"
         )
@@ -123,17 +146,6 @@ class IcicleView(View):
                 rows.append(_line(line, width, steps, colors, chosen, is_named=not part))
         rows += self._about(whole, chosen, steps, width, height - len(rows))
         return rows[:height]
-
-    def _of(self, run: Run) -> tuple[IciclePart, int]:
-        if self._read is None or self._read[0] != self.model.revision:
-            analysis = self.model.analysis(run)
-            found = verdict(analysis)
-            tree = found.shares_tree if found is not None else analysis.tree
-            whole, steps = icicle_of_step(run, tree)
-            self._turn_ns = tree.step_mean_ns if tree is not None else 0.0
-            divide_by_kernel(whole, self.model.session, run)
-            self._read = self.model.revision, whole, steps
-        return self._read[1:]
 
     def _about(
         self, whole: IciclePart, chosen: IciclePart, steps: int, width: int, room: int
@@ -174,13 +186,13 @@ class IcicleView(View):
 
     def move(self, move: Move) -> None:
         """To a neighbour, into the first box below, out to the one around."""
-        if self._read is None or not self._read[1].ns:
+        if self._read is None or not self._read.whole.ns:
             self.nothing_chosen("nothing is accounted for yet")
             return
         at, before = list(self._at), list(self._at)
-        around = _part(self._read[1], at[:-1])
+        around = _part(self._read.whole, at[:-1])
         if move == "down":
-            inside = _part(self._read[1], at).parts
+            inside = _part(self._read.whole, at).parts
             at += [0] * bool(inside)
         elif move == "up" and len(at) > len(self._path):
             at.pop()
@@ -196,10 +208,10 @@ class IcicleView(View):
 
     def activate(self) -> Details | Lead | None:
         """The chosen box fills the width; a cause leads to the time tree."""
-        if self._read is None or not self._read[1].ns:
+        if self._read is None or not self._read.whole.ns:
             self.nothing_chosen("nothing is accounted for yet")
             return None
-        part = _part(self._read[1], self._at)
+        part = _part(self._read.whole, self._at)
         if part.leaf is not None:
             return Lead("time", LEAVES[part.leaf].key)
         if self._at == self._path:
@@ -229,7 +241,7 @@ class IcicleView(View):
     def _click(self, part: IciclePart) -> None:
         if self._read is None:
             return
-        found = _way_to(self._read[1], part)
+        found = _way_to(self._read.whole, part)
         if found == self._at:
             self.ask("activate")
         elif found is not None:
@@ -239,7 +251,7 @@ class IcicleView(View):
     @property
     def copied(self) -> str:
         """The names of the chosen box."""
-        return super().copied if self._read is None else ";".join(self._names(self._read[1]))
+        return super().copied if self._read is None else ";".join(self._names(self._read.whole))
 
 
 def _part(whole: IciclePart, way: Sequence[int]) -> IciclePart:

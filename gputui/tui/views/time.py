@@ -22,17 +22,14 @@ from gputui.report.scope import scope_words
 from gputui.report.statistics import TableRow, kernel_rows, memory_time_rows
 from gputui.report.tables.memory import OUTSIDE
 from gputui.report.tables.time import (
-    IciclePart,
     LeafShares,
-    divide_by_kernel,
-    icicle_of_step,
     leaf_shares,
     time_a_step,
     whole_in_words,
 )
 from gputui.state import Run
 from gputui.tui.model import Model
-from gputui.tui.views.icicle import picture
+from gputui.tui.views.icicle import picture, step_boxes
 from gputui.tui.widgets.canvas import (
     Row,
     Span,
@@ -211,8 +208,6 @@ class TimeView(TableView):
         self.opened: set[str] = set()
         """Busy leaves whose kernels are shown."""
         self._read: tuple[Verdict | None, dict[Leaf, list[TableRow]]] = (None, {})
-        self._whole: tuple[int, IciclePart, int] | None = None
-        """A step as boxes, at one state of the run, and how many steps it adds up."""
 
     def rows(self, width: int, height: int) -> list[Row]:
         """The scope where it is not the usual one, then what is of it."""
@@ -245,7 +240,7 @@ class TimeView(TableView):
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
-            rows += self._from_above(run, tree, left, height - len(rows), top + len(rows))
+            rows += self._from_above(run, left, height - len(rows), top + len(rows))
         chosen = self._line
         if chosen is None:
             return rows
@@ -256,15 +251,11 @@ class TimeView(TableView):
         self.link(known, leads, top + y, at, width)
         return beside([(rows, left), (known, width - at)]) if is_beside else [*rows, *known]
 
-    def _from_above(self, run: Run, tree: TimeTree, width: int, height: int, y: int) -> list[Row]:
+    def _from_above(self, run: Run, width: int, height: int, y: int) -> list[Row]:
         """The same as a picture, where there is room, which leads to the view of it."""
         if height < _LEAST_PICTURE:
             return []
-        if self._whole is None or self._whole[0] != self.model.revision:
-            whole, steps = icicle_of_step(self.model.scoped or run, tree)
-            divide_by_kernel(whole, self.model.session, self.model.scoped or run)
-            self._whole = self.model.revision, whole, steps
-        _, whole, steps = self._whole
+        whole, steps, _ = step_boxes(self.model, run)
         if not whole.ns:
             return []
         drawn = picture(run, whole, steps, width, height - 2)
