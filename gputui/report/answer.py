@@ -43,6 +43,7 @@ from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_spa
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
 from gputui.report.tables.serving import server_line
+from gputui.report.verdict_words import verdict_words
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset
@@ -148,19 +149,20 @@ def answer(session: Session, run: Run | None) -> list[Group]:
     return [group for group in groups if group]
 
 
-def _verdict_lines(verdict_of_run: Verdict) -> Group:
-    """The verdict, its evidence and what to try."""
-    first = verdict_of_run.findings[0] if verdict_of_run.findings else None
-    word, text = how_sure(verdict_of_run)
-    sure = [Line(word, text, 4)] if text else []
-    if first is None:
-        return [Line(verdict_of_run.word, verdict_of_run.headline), *sure]
-    return [
-        Line(verdict_of_run.word, " ".join((first.sentence, *_sentences(first.evidence)))),
-        Line("Try", _advice(first)),
-        *sure,
-        *([Line("Speed", verdict_of_run.speed)] if verdict_of_run.speed else []),
+def _verdict_lines(verdict_of_run: Verdict, inside: str) -> Group:
+    """The verdict, where it is, what else was seen, what to try, what that gains, how sure."""
+    words = verdict_words(verdict_of_run, inside)
+    sure, how = how_sure(verdict_of_run)
+    lines = [
+        Line(verdict_of_run.word, words.headline),
+        Line("Where", words.where),
+        Line("Seen", " ".join(words.seen), 3),
+        Line("Try", _capital(words.advice)),
+        Line("Gain", words.gain),
+        Line(sure, how, 4),
+        Line("Speed", verdict_of_run.speed),
     ]
+    return [line for line in lines if line.text]
 
 
 def _why_not(run: Run) -> Group:
@@ -190,10 +192,13 @@ def _other_findings(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> 
 
 
 def _advice(finding: Finding) -> str:
-    first = finding.advice.split(maxsplit=1)[0].rstrip(":,;") if finding.advice else ""
-    # A name of code is written as it is.
-    advice = finding.advice[:1].upper() + finding.advice[1:] if first.isalpha() else finding.advice
-    return " ".join(filter(None, (f"{advice}.", finding.gain_text)))
+    return " ".join(filter(None, (_capital(f"{finding.advice}."), finding.gain_text)))
+
+
+def _capital(advice: str) -> str:
+    """With a capital; a name of code is written as it is."""
+    first = advice.split(maxsplit=1)[0].rstrip(":,;.") if advice else ""
+    return advice[:1].upper() + advice[1:] if first.isalpha() else advice
 
 
 def _sentences(evidence: Iterable[str]) -> list[str]:
@@ -221,13 +226,12 @@ def _of_run(analysis: Analysis) -> list[Group]:
     if conclusion_of_run is None:
         verdict_lines = _why_not(run)
     else:
-        verdict_lines = _verdict_lines(conclusion_of_run)
         first = next(iter(conclusion_of_run.findings), None)
-        if first is not None and (inside := largest_part(session, run, first)):
-            verdict_lines.insert(1, Line("mostly", inside, 1))
+        inside = largest_part(session, run, first) if first is not None else ""
+        verdict_lines = _verdict_lines(conclusion_of_run, inside)
     beside = _other_findings(findings(analysis), conclusion_of_run)
     if benchmark:  # it does on purpose what it measures
-        verdict_lines = [line for line in verdict_lines if line.label != "Try"]
+        verdict_lines = [line for line in verdict_lines if line.label not in ("Try", "Gain")]
         beside = [line for line in beside if not line.text.startswith("Try: ")]
     notes = [Line("note", remark.line, 1) for remark in remarks(run)]
     if clocks := clocks_line(session, run):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -15,11 +14,10 @@ from gputui.model.units import duration, parameter, quantity
 from gputui.report.alerts import amount_text, condition_text
 from gputui.report.answer import outcome_words
 from gputui.report.explain import Finding, Verdict
-from gputui.report.explain.evidence import UNSEEN
-from gputui.report.explain.verdict import WITHOUT_A_CAUSE
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import lost_count, why_empty, why_lost, why_unaccounted
 from gputui.report.tables import metric_text
+from gputui.report.verdict_words import VerdictWords, verdict_words
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.model import Model
@@ -63,31 +61,18 @@ def verdict_rows(
     where it is takes `most_seen` rows at most; `inside` is said where no line is known. Of the rows
     of a `benchmark`, which that sentence stands for, nothing is to be tried. `has_bars` is whether
     what a step then takes is drawn below."""
-    best = found.findings[0] if found.findings else None
-    seen, headline = _seen(best, width, most_seen, inside), found.headline
-    if best is not None and best.place:
-        headline = headline.removesuffix(best.placed).rstrip()  # which stands below
-    if best is not None and best.with_pauses:  # of steps alone the time tree below is not
-        headline = headline.replace("; the steps alone", ".\0").partition("\0")[0]
+    words = verdict_words(found, inside, has_bars=has_bars)
     badge = "verdict" if found.findings else "verdict-good"
-    rows = badged(found.word, headline, width, badge if is_chosen else "title")
+    rows = badged(found.word, words.headline, width, badge if is_chosen else "title")
     if benchmark:
         return [*paragraph(" BENCHMARK  ", benchmark, width, "value", "title"), *rows]
     room = width - row_width(rows[0]) - len(_MORE) - 1
-    if best is not None and room > 1:
+    if found.findings and room > 1:
         rows[0] = (*rows[0], (" " * room, "text"), (_MORE, "dim"))
-    if best is not None:
-        rows += seen
-        rows += paragraph(" Try   ", f"{best.advice}.", width)
-        gain = best.gain_beside_bars if has_bars else best.gain_text
-        rows += paragraph(" Gain  ", gain, width) if gain else []
-    elif found.tree is not None and found.tree.has_steps and found.word in WITHOUT_A_CAUSE:
-        idle = found.tree.share(found.tree.idle_ns)
-        most = f"At most {1 / max(0.01, 1 - idle):.2f}× faster, if the GPU idled no longer"
-        rows += paragraph(" Try   ", "nothing needed: more only with less GPU work (5).", width)
-        rows += paragraph(" Gain  ", f"{most}.", width)
-    if found.speed:
-        rows += paragraph(" Speed ", found.speed, width)
+    rows += paragraph(" Where ", words.where, width)
+    rows += _seen(words, width, most_seen)
+    for label, text in (("Try", words.advice), ("Gain", words.gain), ("Speed", found.speed)):
+        rows += paragraph(f" {label:<5} ", text, width)
     return rows
 
 
@@ -99,31 +84,15 @@ def badged(word: str, sentence: str, width: int, badge: str = "verdict") -> list
     return [(*(lead if number else first), *line) for number, line in enumerate(lines)]
 
 
-def _seen(finding: Finding | None, width: int, most: int, inside: str) -> list[Row]:
-    """Where it is, in full; then as many sentences of what else was seen of it as there is room
-    for, the first ones first."""
-    if finding is None:
-        return []
-    places = [one for one in finding.evidence if _IS_PLACE.search(one)]
-    others = [one for one in finding.evidence if one not in places]
-    is_told = any(UNRECORDED in one for one in places)
-    if finding.place and not is_told and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
-        places = [finding.placed.rstrip("."), *places]
-    is_of_kernels = bool(finding.kernel) or finding.cause.startswith("busy.")
-    is_of_kernels = is_of_kernels or finding.view == "kernels"
-    if is_of_kernels and not places and not inside:
-        places = [UNSEEN]
-    where = " ".join([*(f"{one}." for one in places), inside]).strip()
-    rows = paragraph(" Where ", where, width) if where else []
-    for shown in range(len(others), 0, -1):
-        more = paragraph(" Seen  ", " ".join(f"{one}." for one in others[:shown]), width)
-        if len(rows) + len(more) <= max(most, len(rows) + bool(most)):
-            return rows + more
-    return rows
-
-
-UNRECORDED = "not recorded"
-_IS_PLACE = re.compile(rf"\.py\b|{UNRECORDED}")
+def _seen(words: VerdictWords, width: int, most: int) -> list[Row]:
+    """As many sentences of what else was seen as there is room for beside the place, the first
+    ones first."""
+    placed = len(paragraph(" Where ", words.where, width))
+    for shown in range(len(words.seen), 0, -1):
+        rows = paragraph(" Seen  ", " ".join(words.seen[:shown]), width)
+        if placed + len(rows) <= max(most, placed + bool(most)):
+            return rows
+    return []
 
 
 def evidence(finding: Finding) -> Lead | Details:

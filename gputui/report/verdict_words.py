@@ -1,0 +1,65 @@
+"""A verdict in words, for the screen, text and html: where in the program it is, what else was
+seen, what to try, what that gains.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gputui.report.explain import Finding, Verdict
+from gputui.report.explain.evidence import UNSEEN
+from gputui.report.explain.verdict import WITHOUT_A_CAUSE
+
+UNRECORDED = "not recorded"
+_IS_PLACE = re.compile(rf"\.py\b|{UNRECORDED}")
+
+
+class VerdictWords(NamedTuple):
+    """Sentences of a verdict, "" where there is nothing to say."""
+
+    headline: str
+    """Without the place, which `where` says in full."""
+    where: str
+    seen: list[str]
+    """What else was seen, the most telling first."""
+    advice: str
+    gain: str
+
+
+def verdict_words(found: Verdict, inside: str = "", *, has_bars: bool = False) -> VerdictWords:
+    """`inside` is said where no line is known; `has_bars` is whether what a step then takes is
+    drawn, so that the gain need not say it."""
+    if not found.findings:
+        return VerdictWords(found.headline, "", [], *_without_a_cause(found))
+    best, headline = found.findings[0], found.headline
+    if best.place:
+        headline = headline.removesuffix(best.placed).rstrip()
+    if best.with_pauses:  # of steps alone the time tree is not
+        headline = headline.replace("; the steps alone", ".\0").partition("\0")[0]
+    where, seen = _places(best, inside)
+    gain = best.gain_beside_bars if has_bars else best.gain_text
+    return VerdictWords(headline, where, seen, f"{best.advice}.", gain)
+
+
+def _without_a_cause(found: Verdict) -> tuple[str, str]:
+    """What more there is to gain where nothing stands out."""
+    tree = found.tree
+    if tree is None or not tree.has_steps or found.word not in WITHOUT_A_CAUSE:
+        return "", ""
+    most = 1 / max(0.01, 1 - tree.share(tree.idle_ns))
+    gain = f"At most {most:.2f}× faster, if the GPU idled no longer."
+    return "nothing needed: more only with less GPU work.", gain
+
+
+def _places(finding: Finding, inside: str) -> tuple[str, list[str]]:
+    """Where it is, and the other sentences of its evidence."""
+    places = [one for one in finding.evidence if _IS_PLACE.search(one)]
+    others = [f"{one}." for one in finding.evidence if one not in places]
+    is_told = any(UNRECORDED in one for one in places)
+    if finding.place and not is_told and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
+        places = [finding.placed.rstrip("."), *places]
+    is_of_kernels = bool(finding.kernel) or finding.cause.startswith("busy.")
+    if (is_of_kernels or finding.view == "kernels") and not places and not inside:
+        places = [UNSEEN]
+    return " ".join([*(f"{one}." for one in places), inside]).strip(), others
