@@ -150,7 +150,7 @@ def test_a_rule_of_one_file_is_in_the_findings(found: dict[str, Any]) -> None:
     assert "many_records" in rules
     assert rules.index("many_records") == 0
     assert "MANY RECORDS" in found["summary"]
-    assert " records All of them." in found["summary"]
+    assert "All of them." in found["summary"]
     # It leads, the finding that it explains no longer does, and the screen knows its view.
     assert found["word"] == "MANY RECORDS"
     assert found["lead"] == ["many_records"]
