@@ -7,11 +7,9 @@ from collections.abc import Hashable, Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from textual import events
-
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.steps import SLOW
-from gputui.model.units import count, duration
+from gputui.model.units import duration
 from gputui.playback.lanes import kept_steps
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import main_step, phase_rows
@@ -43,16 +41,12 @@ if TYPE_CHECKING:
     from gputui.report.scope import RunScope
 
 
-FEWEST = 4
-"""Columns in sight at least."""
-
-
 def _same(was: list[StepColumn], now: list[StepColumn], at: int) -> int:
     """Which column of `now` has the first step of column `at` of `was`."""
     if at >= len(was):
         return max(0, min(at, len(now) - 1))
     first = was[at].own[0]
-    # The window stays at its steps where columns were put together meanwhile.
+    # The cursor stays at its steps where columns were put together meanwhile.
     return max(0, bisect_right([column.own[0] for column in now], first) - 1)
 
 
@@ -70,15 +64,12 @@ _LEAST_CLASSES, _MOST_CLASSES = 6, 12
 class StepsView(DraggedView):
     """How long steps took, and where their time went."""
 
-    offers = DraggedView.offers | {"scope", "zoom(-1)"}
+    offers = DraggedView.offers | {"scope"}
 
     def __init__(self, model: Model) -> None:
         super().__init__(model)
         self.at: int | None = None
         """The column under the cursor; None for the newest."""
-        self.first = 0
-        self.shown: int | None = None
-        """How many columns are seen, from `first` on; None for all."""
         self._columns: list[StepColumn] = []
         self.device = 0
         self.leaf: Leaf | None = None
@@ -157,35 +148,6 @@ class StepsView(DraggedView):
         self.device += 1
         self.draw()
 
-    def zoom(self, step: int) -> str:
-        """Fewer or more steps around the cursor."""
-        return self._zoom_steps(step, self.at)
-
-    def _zoom_steps(self, step: int, around: int | None) -> str:
-        """Fewer or more steps around a column, None is the newest."""
-        whole = len(self._columns)
-        if not whole:
-            return ""
-        shown = min(whole, self.shown or whole)
-        shown = max(FEWEST, min(whole, shown // 2 if step < 0 else shown * 2))
-        at = around if around is not None else whole - 1
-        self.shown = None if shown >= whole else shown
-        self.first = max(0, min(at - shown // 2, whole - shown))
-        self.draw()
-        seen = self._columns[self.first : self.first + shown]
-        if not seen:  # drawing found fewer steps, as those of another run
-            return ""
-        (first, _), (last, steps) = seen[0].own, seen[-1].own
-        return f"charts show steps {count(first)} to {count(last + max(1, steps) - 1)}"
-
-    def _roll(self, move: Move, event: events.MouseEvent) -> None:
-        """The wheel zooms in what is under it, and there; elsewhere where the cursor is."""
-        step = -1 if move == "up" else 1
-        if event.y in self._lanes_of[0] and self._lanes_of[2]:
-            self._zoom_steps(step, self._shown_at(event.x))
-        else:
-            self.zoom(step)
-
     def step(self, columns: int) -> None:
         """The cursor a column on."""
         self.move("left" if columns < 0 else "right")
@@ -200,9 +162,8 @@ class StepsView(DraggedView):
         return ""
 
     def follow(self) -> None:
-        """The newest step, and all of them in sight."""
-        self.at = self.shown = self.leaf = None
-        self.first = 0
+        """The newest step."""
+        self.at = self.leaf = None
         self.draw()
 
     def show_item(self, key: Hashable) -> None:
@@ -212,19 +173,11 @@ class StepsView(DraggedView):
     # --- columns with a cursor; dragging over them makes them the scope
 
     def _take(self, columns: list[StepColumn]) -> None:
-        """The columns at this moment: the cursor and the window stay at their steps, and without a
-        cursor the newest in sight. Under a drag they stay as they are."""
+        """The columns at this moment: the cursor stays at its step. Under a drag they stay as they
+        are."""
         if self._from is not None and columns:
             return
         was, self._columns = self._columns, columns
-        first, whole = self.first, len(columns)
-        if self.shown is not None and self.at is None:
-            self.first = max(0, whole - self.shown)
-        elif self.shown is not None:
-            last = _same(was, columns, first + self.shown - 1)
-            self.first = _same(was, columns, first)
-            self.shown = max(FEWEST, last + 1 - self.first)
-            self.first = max(0, min(self.first, whole - self.shown))
         if self.at is not None:
             self.at = _same(was, columns, self.at)
 
@@ -237,8 +190,6 @@ class StepsView(DraggedView):
 
     def _put(self, at: int) -> None:
         self.at = at
-        if self.shown is not None:
-            self.first = max(0, min(max(self.first, at - self.shown + 1), at))
         self.draw()
 
     def take_stretch(self, first: int, last: int) -> None:
@@ -277,7 +228,7 @@ class StepsView(DraggedView):
         """Which columns are in the stretch that is chosen, or being chosen."""
         if self.dragged is not None:
             first, last = self.dragged
-            return [first <= self.first + n <= last for n in range(len(seen))]
+            return [first <= n <= last for n in range(len(seen))]
         scope = self.model.scope
         if scope is None or not scope.last:
             return [True] * len(seen)
@@ -299,15 +250,14 @@ class StepsView(DraggedView):
         return [row]
 
     def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
-        whole = self._columns
+        seen = self._columns
         if self.leaf is not None:
             leaf = self.leaf
             per_step = [
                 (each.leaves.get(leaf, 0) / (each.steps or each.pauses or 1), each.drawn_ns)
-                for each in whole
+                for each in seen
             ]
             self.at, self.leaf = per_step.index(max(per_step)), None
-        seen = whole[self.first : self.first + (self.shown or len(whole))]
         room = width - _LABEL - _FIGURE - 1
         # As wide as they have steps, so that the mean of the ink is the figure beside it.
         more = apportion([float(each.own[1]) for each in seen], max(0, room - len(seen)))
@@ -316,7 +266,7 @@ class StepsView(DraggedView):
         if len(seen) > room:
             ends = [len(seen) * at // room for at in range(room + 1)]
             spread = [range(*ends_of) for ends_of in pairwise(ends)]
-        at = (len(whole) - 1 if self.at is None else self.at) - self.first
+        at = len(seen) - 1 if self.at is None else self.at
         tall = max(3, min(_CHART, height - _BELOW_CHART))
         slowest = [max(of, key=lambda n: seen[n].drawn_ns) for of in spread]
         plot, scale = step_bars([[seen[n] for n in of] for of in spread], self._usual_ns, tall)
@@ -347,9 +297,7 @@ class StepsView(DraggedView):
             because = dimmed([because_of(seen[n]) for n in slowest], shown)
             figure = f"{100 * (1 - mean):.1f} %"
             rows.append(self._lane("idle because", because, figure, top + len(rows), slowest))
-        self._lanes_of = (
-            range(top + 1, top + len(rows)), _LABEL, [self.first + n for n in slowest]
-        )  # fmt: skip
+        self._lanes_of = range(top + 1, top + len(rows)), _LABEL, slowest
         marker = "".join("▲" if at in of else " " for of in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
         about = self._column if len(chosen) == len(seen) else merged_columns(chosen)
@@ -359,7 +307,7 @@ class StepsView(DraggedView):
 
     def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
         def put(x: int) -> None:
-            self._put(self.first + spread[x])
+            self._put(spread[x])
 
         self.places.append(Place(y, _LABEL, _LABEL + len(spread), act_at=put))
         return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
