@@ -477,7 +477,7 @@ async def test_no_key_is_without_an_answer(show: Show) -> None:
     """In a run without a GPU, where there is least to move through: what looks the same after a
     key has said why."""
     keys = [key for key in KEYS if key.group in (MOVE, MACHINE) or key.action in (
-        "clear", "sort", "reverse", "follow", "scope", "libraries", "raw_names",
+        "clear", "sort", "reverse", "follow", "scope", "libraries",
         "recording('mark')", "recording('compare')")]  # fmt: skip
     async with show(scripted.cpu_session(ended=False), (80, 24)) as shown:
         main = shown.app.main

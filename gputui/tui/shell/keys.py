@@ -94,7 +94,6 @@ KEYS: tuple[Key, ...] = (
         "palette",
     ),
     Key("d", "libraries", "Phases: ranges of libraries too (NCCL, CUB)", SCREEN),
-    Key("#", "raw_names", "Phases: names as the ranges have them (Step 3)", SCREEN),
     Key("p", "processes", "processes on the whole screen", MACHINE, "processes"),
     Key("t", "tree", "processes under what launched them", MACHINE, "tree"),
     Key("a", "attach", "look inside the chosen process (asks)", MACHINE, "attach"),

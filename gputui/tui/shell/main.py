@@ -370,7 +370,6 @@ class MainScreen(Commands):
     action_sort = _of_view("sort", _NOTHING_TO_SORT)
     action_reverse = _of_view("reverse", _NOTHING_TO_SORT)
     action_libraries = _of_view("toggle_libraries", "ranges of libraries are in Phases: 4 shows it")
-    action_raw_names = _of_view("toggle_raw_names", "names of ranges are in Phases: 4 shows it")
     action_processes = _of_view("toggle_processes", _NO_PROCESSES, "no process is listed")
     action_tree = _of_view(
         "toggle_tree", _NO_PROCESSES, "no process that is listed launched another"

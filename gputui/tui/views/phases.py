@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Set
 
-from msgspec.structs import replace
-
 from gputui.base.sanitize import cut_middle
 from gputui.model.events import payload_text
 from gputui.model.naming import is_library_domain
@@ -138,7 +136,6 @@ class PhasesView(TableView):
         self._everything: list[PhaseRow] = []
         self.follows = True
         self.libraries = False
-        self.raw_names = False
 
     def rows(self, width: int, height: int) -> list[Row]:
         run, tables = self.model.run, self.model.tables
@@ -150,7 +147,7 @@ class PhasesView(TableView):
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
         rows += mark_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += [*problems(run, width, self.model.remark), *notes(run, width)]
-        run = self._named(tables.run)
+        run = tables.run
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
         self._scope = main = main_step(run, everything)
         is_long = len(everything) > _MOST_OPEN
@@ -258,18 +255,6 @@ class PhasesView(TableView):
         self.draw()
         return ""
 
-    def toggle_raw_names(self) -> str:
-        """Call phases as their ranges are, or fold numbering."""
-        if not self.raw_names and not any(row.names > 1 for row in self._everything):
-            return "no range names are numbered here"
-        self.raw_names = not self.raw_names
-        self.draw()
-        return ""
-
-    def _named(self, run: Run) -> Run:
-        """A run with names as they were asked for."""
-        return replace(run, raw_names=True) if self.raw_names else run
-
     def show_item(self, key: Hashable) -> None:
         """A phase, by its key or its path, that another view led to, with those around it open."""
         run = self.model.run
@@ -277,7 +262,6 @@ class PhasesView(TableView):
             key = next((row.key for row in phase_rows(run) if row.path == key), None)
         super().show_item(key)
         self._led_to = key
-        self.raw_names = False  # as in the key
 
     def _open_around(self, beside: Set[PhaseKey]) -> None:
         """Open what is closed around the phase that another view led to."""
