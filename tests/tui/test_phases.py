@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from gputui.model.events import (
     CaptureDelta,
     KernelDelta,
-    Mark,
-    MarkDelta,
     OpenRange,
-    Payload,
     ProcessAttached,
     RangeDefined,
     RangeDelta,
@@ -143,7 +139,7 @@ async def test_keys_that_have_nothing_to_do_say_so(show: Show) -> None:
     run = scripted.decode_run(0, 500, cuda=True)
     async with show([[scripted.header(1)], *run], (120, 40)) as shown:
         await shown.press("4", "d")
-        assert "no library (NCCL, CUB) wrote a range or a mark here" in shown.text
+        assert "no library (NCCL, CUB) wrote a range here" in shown.text
         await shown.press("0")
         assert "nothing runs now: 0 follows what does" in shown.text
         for title in ("average", "kernels", "count"):  # as s does, headings are clicked
@@ -200,28 +196,6 @@ async def test_what_is_not_seen_is_told_apart_from_what_is(show: Show) -> None:
         assert "no kernels (phases are captured)" in shown.text
         assert "(nsys)" in shown.text
         assert "phases are not seen" not in shown.text
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_the_newest_marks_stand_above_the_tree(show: Show, size: tuple[int, int]) -> None:
-    run = scripted.decode_run(0, 500, cuda=False, ended=False)
-    step = next(event for event in run[-1] if isinstance(event, StepTimeline))
-    run_began = next(event for event in run[0] if isinstance(event, RunStarted)).time_ns
-    last = run_began + 7 * SECOND_NS
-    marks: Batch = [
-        Mark(time_ns=step.start_ns + step.duration_ns // 2, process=1, thread=1, name="loss"),
-        CaptureDelta(time_ns=last, process=1, marks=(
-            MarkDelta("", "loss", 12, run_began, last, Payload("double", 0.25)),
-            MarkDelta("io", "saved", 2, run_began, last - SECOND_NS),
-            MarkDelta("NCCL", "sent", 9, run_began, last),
-        )),
-    ]  # fmt: skip
-    async with show([[scripted.header(0)], *run[:-1], [*run[-1], *marks]], size) as shown:
-        await shown.press("4")
-        assert "Marks   loss 0.25 ×12 at 7.00 s   io:saved ×2 at 6.00 s" in shown.text
-        assert "sent" not in shown.text
-        await shown.press("d")
-        assert "NCCL:sent ×9" in shown.text
 
 
 async def test_shares_are_the_same_on_both_views_and_say_of_what(show: Show) -> None:

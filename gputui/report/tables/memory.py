@@ -295,10 +295,10 @@ COPIES: TableSpec[Transfer] = TableSpec(
 
 
 def _moved(
-    way: Direction, title: str, key: str, meaning: str, priority: int
+    way: Direction, title: str, key: str, meaning: str, priority: int, label: str = ""
 ) -> Column[PhaseMemory]:
     return size(title, key, lambda row: row.traffic.bytes_of(way), meaning, priority=priority,
-                label=way, width=8)  # fmt: skip
+                label=label or way, width=8)  # fmt: skip
 
 
 def _of_phase(attribute: str) -> Callable[[PhaseMemory], Cell]:
@@ -318,7 +318,7 @@ PHASE_MEMORY: TableSpec[PhaseMemory] = TableSpec(
         _moved("to device", "To Device", "to_device_bytes", "Copied from host to device", 1),
         _moved("to host", "To Host", "to_host_bytes", "Copied from device to host", 1),
         _moved("on device", "On Device", "on_device_bytes", "Copied from device to device", 2),
-        _moved("memset", "Set", "set_bytes", "Set by memsets", 4),
+        _moved("set", "Set", "set_bytes", "Set by memsets", 4, "memset"),
         _moved("other", "Other", "other_bytes", "Copied in any other direction", 5),
         size("Pageable", "pageable_bytes", lambda row: row.traffic.pageable_bytes,
              "Copied with pageable host memory at one end", priority=3, label="pageable", width=8),

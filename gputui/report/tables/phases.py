@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,38 +92,6 @@ class MarkRow:
     last_ns: int
     category: str | None = None
     payload: Payload | None = None
-
-
-@dataclass(slots=True)
-class NewestMark:
-    """The marks of one domain and name in all processes. `last_ns` is since the run's start;
-    `payload` is that of the process with the newest mark."""
-
-    domain: str
-    name: str
-    count: int
-    last_ns: int
-    payload: Payload | None
-
-
-def newest_marks(run: Run, most: int, *, library_domains: bool = False) -> list[NewestMark]:
-    """The names of the most recent marks, the newest first, at most so many. Marks of NCCL, CUB and
-    similar are included only with `library_domains`."""
-    newest_by_name: dict[tuple[str, str], NewestMark] = {}
-    began_ns = run.started.time_ns
-    for marks in run.marks.values():
-        domain, name = marks.domain, marks.name
-        last_ns = max(0, marks.last_ns - began_ns)
-        kept = newest_by_name.get((domain, name))
-        if kept is None:
-            if library_domains or not is_library_domain(domain):
-                newest = NewestMark(domain, name, marks.count, last_ns, marks.payload)
-                newest_by_name[domain, name] = newest
-            continue
-        kept.count += marks.count
-        if last_ns >= kept.last_ns:
-            kept.last_ns, kept.payload = last_ns, marks.payload or kept.payload
-    return heapq.nlargest(most, newest_by_name.values(), key=lambda mark: mark.last_ns)
 
 
 def mark_rows(run: Run) -> list[MarkRow]:

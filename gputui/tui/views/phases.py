@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Set
 
 from gputui.base.sanitize import cut_middle
-from gputui.model.events import payload_text
 from gputui.model.naming import is_library_domain
-from gputui.model.units import count, duration, joules, watts
+from gputui.model.units import duration, joules, watts
 from gputui.report.phase_tree import PhaseKey, ranges_below
 from gputui.report.phases import PhaseRow, are_of_rows, is_inside, main_step, phase_rows
 from gputui.report.roofline import roofs_of_phase
@@ -19,7 +18,6 @@ from gputui.report.tables.nsys import KERNELS
 from gputui.report.tables.phases import (
     SORTS,
     library_roots,
-    newest_marks,
     order_phases,
     scope_text,
     why_little,
@@ -27,7 +25,7 @@ from gputui.report.tables.phases import (
 )
 from gputui.state import Run
 from gputui.tui.model import Model, Tables
-from gputui.tui.widgets.canvas import Row, clip, flow, halved, heading, labelled, wrap
+from gputui.tui.widgets.canvas import Row, halved, heading, labelled, wrap
 from gputui.tui.widgets.chart import spark
 from gputui.tui.widgets.run import metric_rows, no_run, notes, problems, run_row, scope_rows
 from gputui.tui.widgets.run_panels import telling
@@ -145,7 +143,6 @@ class PhasesView(TableView):
         rows = [run_row(run, width, lost_end=lost_end)]
         rows += scope_rows(self.model, width, tables.instead)
         rows += metric_rows(run, width, 1 if height < _TALL else 2)
-        rows += mark_rows(run, width, 1 if height < _TALL else 2, libraries=self.libraries)
         rows += [*problems(run, width, self.model.remark), *notes(run, width)]
         run = tables.run
         self._everything = everything = phase_rows(run, library_domains=self.libraries)
@@ -247,10 +244,8 @@ class PhasesView(TableView):
     def toggle_libraries(self) -> str:
         """Show or hide the ranges of NCCL, CUB and their like."""
         run = self.model.run
-        if run is None or not (
-            library_roots(run) or any(is_library_domain(mark.domain) for mark in run.marks.values())
-        ):
-            return "no library (NCCL, CUB) wrote a range or a mark here"
+        if run is None or not library_roots(run):
+            return "no library (NCCL, CUB) wrote a range here"
         self.libraries = not self.libraries
         self.draw()
         return ""
@@ -388,31 +383,3 @@ class PhasesView(TableView):
 
 def _on_gpu(run: Run) -> bool:
     return any(device.busy_ns for device in run.devices.values())
-
-
-# NVTX marks, as a line of the newest.
-
-
-_MOST_NEWEST = 6
-"""Names a line; they are cut at _LONGEST_MARK where all have not room for more."""
-
-_LONGEST_MARK = 40
-
-
-def mark_rows(run: Run, width: int, lines: int, *, libraries: bool) -> list[Row]:
-    """The names that marks had last: how often each came, its payload, and when, since the run's
-    start."""
-    marks = newest_marks(run, _MOST_NEWEST * lines, library_domains=libraries)
-    items: list[Row] = []
-    longest = max(_LONGEST_MARK, (width - 8) * lines // max(1, len(marks)) - 2)
-    for mark in marks:
-        domain = f"{mark.domain}:" if mark.domain else ""
-        parts = [
-            (f"{domain}{mark.name}", "text"),
-            (f" ×{count(mark.count)}", "value"),
-            (f" at {duration(mark.last_ns)}", "dim"),
-        ]
-        if mark.payload:
-            parts.insert(1, (f" {payload_text(mark.payload)}", "value"))
-        items.append(clip(tuple(parts), longest))
-    return flow([(("Marks", "label"),), *items], width, lines) if items else []
