@@ -354,6 +354,8 @@ class RunPlan(NamedTuple):
     held_then: tuple[str, ...] = ()
     """Those that are on from the first ablation to the end of the run."""
     seed: int = 0
+    site: str = ""
+    """The function, or one with a loop, that an earlier run found as its steps."""
     block_s: float = 0.25
     warm_s: float = 2.0
 
@@ -368,6 +370,7 @@ class RunPlan(NamedTuple):
                 "bounds": self.bounds,
                 "held_then": self.held_then,
                 "seed": self.seed,
+                "site": self.site,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,
             }

@@ -658,6 +658,9 @@ class Trials:
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         self._runs += 1
         stalls = Stall()
+        source, _, site = self._source.partition(" ")
+        if source in ("function", "loop"):
+            plan = plan._replace(site=site)
         if self._is_brief:
             plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 

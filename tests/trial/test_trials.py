@@ -222,12 +222,16 @@ main()
 
 @pytest.mark.skipif(NEWER_PYTHON is None, reason="no Python from 3.12 on")
 @pytest.mark.parametrize(
-    ("program", "source", "site"),
-    [(CALLS, "function", "loop.py:step"), (LOOPS, "loop", "loop.py:main")],
-    ids=["function", "loop"],
+    ("program", "source", "site", "before"),
+    [
+        (CALLS, "function", "loop.py:step", ""),
+        (LOOPS, "loop", "loop.py:main", ""),
+        (LOOPS, "loop", "loop.py:main", "loop.py:main"),
+    ],
+    ids=["function", "loop", "as before"],
 )
 def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
-    tmp_path: Path, program: str, source: str, site: str
+    tmp_path: Path, program: str, source: str, site: str, before: str
 ) -> None:
     (tmp_path / "loop.py").write_text(program)
     (tmp_path / "jax.py").write_text("")
@@ -239,7 +243,8 @@ def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
         return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     command = (NEWER_PYTHON or "", str(tmp_path / "loop.py"))
-    result = run_once(command, RunPlan((cure,), block_s=0.05, warm_s=0.1), until)
+    plan = RunPlan((cure,), site=before, block_s=0.05, warm_s=0.1)
+    result = run_once(command, plan, until)
     steps = steps_of(result)
     assert (steps.source, steps.site) == (source, site)
     # Of five, because the machine may take a second from any block.

@@ -81,7 +81,9 @@ class Plan:
     are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
     last at least. Of those `asked` it is said whether they would change anything here; those that
     are tried `later` are switched once the others need no more pairs, and ablations, `bounds`, last
-    of all: from the first of them on `held_then` are on to the end, and no cure is."""
+    of all: from the first of them on `held_then` are on to the end, and no cure is. `site` is the
+    function that an earlier run came to again and again, or had such a loop in, where nothing else
+    marked its steps: it is not waited for whether anything does."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
@@ -92,6 +94,7 @@ class Plan:
         self.bounds = frozenset(map(str, words.get("bounds", ())))
         self.held_then = [str(name) for name in words.get("held_then", ())]
         self.seed = int(words.get("seed", 0))
+        self.site = str(words.get("site", ""))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
         self.warm_steps = int(words.get("warm_steps", 4))
@@ -172,9 +175,10 @@ class _Functions(threading.Thread):
     outermost that ended LEAST_CALLS times. Its ends are reported by sys.monitoring, from Python
     3.12 on."""
 
-    def __init__(self, trial: TrialInProgram) -> None:
+    def __init__(self, trial: TrialInProgram, site: str) -> None:
+        """`site` as in `Plan`."""
         super().__init__(name="gputui functions", daemon=True)
-        self._trial, self._pid = trial, os.getpid()
+        self._trial, self._site, self._pid = trial, site, os.getpid()
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
@@ -184,18 +188,26 @@ class _Functions(threading.Thread):
                 time.sleep(0.25)
                 is_alone = _uses_gpu() and not self._trial.has_marks
                 since = (since or time.monotonic()) if is_alone else None
+                if since is None:
+                    continue
                 least_s = UNMARKED_S if "torch" in sys.modules else UNMARKED_OTHERS_S
-                if since is not None and time.monotonic() - since > least_s:
-                    step = self._counted(self._seen(), counted_s)
+                step = None
+                if time.monotonic() - since > least_s:
+                    step = self._counted(self._seen(SAMPLED_S), counted_s)
                     counted_s = min(LONGER * counted_s, COUNTED_S[1])
-                    if step is not None and not self._trial.has_marks:
-                        self._mark(step)
+                elif self._site:
+                    seen = self._seen(SAMPLED_S / 4)
+                    if self._site in map(_name, seen):
+                        step = self._counted(seen, COUNTED_S[0] / 2)
+                        step = step if step is not None and _name(step.code) == self._site else None
+                if step is not None and not self._trial.has_marks:
+                    self._mark(step)
 
-    def _seen(self) -> dict[Any, int]:
-        """The program's functions on the stack, and how deep in it."""
+    def _seen(self, seconds: float) -> dict[Any, int]:
+        """The program's functions on the stack in so many seconds, and how deep in it."""
         seen: dict[Any, int] = {}
         main = threading.main_thread().ident or 0
-        until = time.monotonic() + SAMPLED_S
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(EACH_S)
             frame: Any = sys._current_frames().get(main)
@@ -238,8 +250,8 @@ class _Functions(threading.Thread):
 
     def _mark(self, step: _Recurring) -> None:
         code, start = step.code, step.start
-        name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
-        trial, site = self._trial, self._trial.site("function" if start is None else "loop", name)
+        source = "function" if start is None else "loop"
+        trial, site = self._trial, self._trial.site(source, _name(code))
         main = threading.main_thread().ident
 
         def ended(_code: Any, *where: Any) -> Any:
@@ -283,6 +295,10 @@ class _Functions(threading.Thread):
             monitoring.free_tool_id(tool)
 
         return undo
+
+
+def _name(code: Any) -> str:
+    return f"{os.path.basename(code.co_filename)}:{code.co_name}"
 
 
 def _uses_gpu() -> bool:
@@ -752,8 +768,9 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     folder = os.environ.get("GPUTUI_CAPTURE_DIR")
     if not folder or sys.version_info < (3, 8):
         return None
-    trial = TrialInProgram(Plan(text), folder, cures, sources)
+    plan = Plan(text)
+    trial = TrialInProgram(plan, folder, cures, sources)
     os.register_at_fork(after_in_child=trial.forked)
     if hasattr(sys, "monitoring"):
-        _Functions(trial).start()
+        _Functions(trial, plan.site).start()
     return trial
