@@ -25,6 +25,7 @@ class CopiesKept(Cure):
     answers = ("busy.copy_pageable", "busy.copy_pinned", "slow_link")
     result = EXACT
     change = "x = x.to(device) once, before the loop"
+    advice = "keep on the GPU what"
 
     _is_on = _is_prepared = False
     _differs: Any = None

@@ -22,7 +22,16 @@ import torch.utils.checkpoint
 import torch.utils.data
 from torch import save as save_by_name
 
-from gputui.cures import CannotApply, compiling, copies, cures, kept_copies, recomputed, waits
+from gputui.cures import (
+    CannotApply,
+    compiling,
+    copies,
+    cures,
+    gathered_rows,
+    kept_copies,
+    recomputed,
+    waits,
+)
 
 torch.manual_seed(0)
 CHECKS = {}
@@ -765,6 +774,40 @@ COPIED = torch.zeros(1 << 18)
 
 
 @check
+def rows_on_gpu():
+    expected = HOST_ROWS.clone()[INDEX.clone()]
+    for _ in range(2):
+        rows = HOST_ROWS[INDEX.cpu()].to("cpu", copy=True)
+        assert (type(rows), rows.equal(expected)) == (torch.Tensor, True)
+    index, rows = INDEX.cpu(), HOST_ROWS[INDEX.clone()]
+    assert (index.shape, index.dtype, index.device.type, len(index)) == (
+        (4096,),
+        torch.int64,
+        "cpu",
+        4096,
+    )
+    assert HOST_ROWS[index].to("cpu", torch.float64, copy=True).dtype is torch.float64
+    assert numpy.asarray(rows).shape == rows.numpy().shape == (4096, 32)
+    assert (rows + 1).sum() == (expected + 1).sum()
+    assert INDEX.cpu().tolist() == INDEX.tolist()
+    target = torch.empty(4096, 32)
+    target[:] = HOST_ROWS[INDEX.clone()]
+    assert target.equal(expected)
+    kind, late = type(rows), HOST_ROWS[INDEX.clone()]
+    HOST_ROWS.add_(0)
+    try:
+        total = late.sum()
+    except RuntimeError:  # it does not say what was there before
+        total = expected.sum() if kind is not torch.Tensor else None
+    assert total == expected.sum()
+    return kind is torch.Tensor
+
+
+HOST_ROWS = torch.arange(1.0 * (1 << 20)).reshape(-1, 32)
+INDEX = torch.arange(0, 1 << 15, 8)
+
+
+@check
 def fft_convolution():
     signal = torch.randn(2, 3, 2000, generator=torch.Generator().manual_seed(0))
     taps = torch.randn(3, 1, 700, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -1315,6 +1358,11 @@ BEFORE = {
     "fused_optimizer": make_optimizers,
     "pinned_results": stand_on_gpu,
     "kv_cache": generate_without_cache,
+    "rows_on_gpu": lambda: setattr(
+        gathered_rows.RowsOnGpu,
+        "is_far",
+        lambda _, place: place is INDEX if isinstance(place, torch.Tensor) else str(place) == "cpu",
+    ),
     "copies_kept": lambda: setattr(kept_copies.CopiesKept, "is_far", lambda *_: True),
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     "items_deferred": lambda: setattr(waits.ItemsDeferred, "is_far", lambda *_: True),

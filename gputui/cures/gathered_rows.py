@@ -1,0 +1,228 @@
+"""Rows of a large tensor on the host that are gathered there, and copied to the GPU after that."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import EXACT, CannotApply, Cure, combined, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+LEAST_TABLE_BYTES, LEAST_ROWS_BYTES = 1 << 22, 1 << 18
+"""Of a tensor that is indexed, and of what is taken of it, from which it is worth a copy of all."""
+LEAST_ON_S = 0.05
+"""Of steps, in which a program that takes rows has taken some."""
+LEAST_INDEX = 256
+"""Numbers that are copied from the GPU only to index with."""
+MOST_TABLES, MOST_WRITES = 8, 3
+"""Tensors whose copies are kept, and times that one may be written to until it is not."""
+
+
+class RowsOnGpu(Cure):
+    """What is taken of a tensor on the host by an index, table[ids].to(device), is taken of a copy
+    of it that stays on the GPU; where the index comes from the GPU, too, it stays there. What is
+    used in any other way than to be copied, or to index with, is computed as it was."""
+
+    name = "rows_on_gpu"
+    title = "rows of a tensor on the host are gathered from a copy on the GPU"
+    answers = ("busy.copy_pageable", "busy.copy_pinned", "idle.host", "idle.sync")
+    result = EXACT
+    change = "table = table.to(device) once, before the loop; table[ids] there"
+    advice = "what is indexed at that line"
+
+    _is_useless = False
+
+    def apply(self, torch: Any) -> Undo:
+        if self._is_useless:
+            raise CannotApply("no rows of a large tensor on the host are copied to the GPU")
+        tensor, began_s = torch.Tensor, time.monotonic()
+        take, cpu = tensor.__getitem__, tensor.cpu
+        rows = _Rows(torch, self, take)
+
+        @functools.wraps(take)
+        def taken(table: Any, index: Any) -> Any:
+            later = rows.of(table, index) if type(index) is tensor else None
+            return take(table, index) if later is None else later
+
+        @functools.wraps(cpu)
+        def copied(source: Any, *args: Any, **kwargs: Any) -> Any:
+            later = None if args or kwargs else rows.index_of(source, sys._getframe(1))
+            return cpu(source, *args, **kwargs) if later is None else later
+
+        def look() -> None:
+            self._is_useless = not rows.count and time.monotonic() - began_s > LEAST_ON_S
+
+        return combined(look, replaced((tensor, "__getitem__", taken), (tensor, "cpu", copied)))
+
+    def is_far(self, place: Any) -> bool:
+        """Whether what goes to a place, or lies there, is on a GPU."""
+        return str(getattr(place, "device", place)).startswith("cuda") or type(place) is int
+
+
+class _Rows:
+    """What was taken of tensors and not computed yet."""
+
+    def __init__(self, torch: Any, cure: RowsOnGpu, take: Any) -> None:
+        self._torch, self._cure, self._take = torch, cure, take
+        self._later = _class_of(torch, self)
+        self.count = 0
+        """How often rows were copied to the GPU."""
+        self._tables: dict[int, list[Any]] = {}
+        """Tensors, how often they were written to when they were copied, their copies, and how
+        often that was."""
+        self._indexes: dict[Any, Any] = {}
+        """By line what was copied from the GPU there last; None where that is no index alone."""
+
+    def of(self, table: Any, index: Any) -> Any:
+        """Rows that are computed later; None where they are computed now."""
+        torch = self._torch
+        if (
+            type(table) is not torch.Tensor or self._cure.is_far(table) or table.requires_grad
+            or table.numel() * table.element_size() < LEAST_TABLE_BYTES or table.is_inference()
+            or index.dtype not in (torch.int64, torch.int32) or index.requires_grad
+            or torch.compiler.is_compiling()
+        ):  # fmt: skip
+            return None
+        row_bytes = table.element_size() * (table.numel() // max(1, table.shape[0]))
+        if index.numel() * row_bytes < LEAST_ROWS_BYTES or not self._may_stay(table):
+            return None
+        writes = table._version, getattr(index, "_version", 0)
+        is_later = type(index) is self._later
+
+        def now() -> Any:
+            if (table._version, getattr(index, "_version", 0)) != writes:
+                raise RuntimeError("gputui: a tensor was written to after rows of it were taken")
+            return self._take(table, index.now() if is_later else index)
+
+        def far(device: Any) -> Any:
+            self.count += 1
+            # Where it was written to meanwhile this raises.
+            if table._version != writes[0]:
+                return now().to(device)
+            place = index.far(device) if is_later else index.to(device)
+            return self._take(self._copy(table, device), place)
+
+        return self._later(index.shape + table.shape[1:], table.dtype, now, far)
+
+    def index_of(self, source: Any, frame: Any) -> Any:
+        """An index that is copied from the GPU when anything else is asked of it; None where it is
+        copied now."""
+        torch = self._torch
+        if (
+            type(source) is not torch.Tensor or not self._cure.is_far(source)
+            or source.dtype is not torch.int64 or source.numel() < LEAST_INDEX
+            or torch.compiler.is_compiling()
+        ):  # fmt: skip
+            return None
+        line = frame.f_code, frame.f_lasti
+        before = self._indexes.get(line, ())
+        if before is None or (before != () and not before.is_index):
+            self._indexes[line] = None
+            return None
+        kept = source.detach().clone()  # the program may write to it
+        later = self._later(
+            source.shape, source.dtype, lambda: kept.to("cpu"), lambda device: kept.to(device)
+        )
+        self._indexes[line] = later
+        return later
+
+    def goes_far(self, args: Any, kwargs: Any) -> Any:
+        """The GPU that a call of .to() or .cuda() names; None where it names none."""
+        for place in (kwargs.get("device"), *args):
+            if place is not None and not isinstance(place, (bool, self._torch.dtype)):
+                return place if self._cure.is_far(place) else None
+        return None
+
+    def _may_stay(self, table: Any) -> bool:
+        kept = self._tables.get(id(table))
+        if kept is None:
+            return len(self._tables) < MOST_TABLES
+        return bool(kept[3] <= MOST_WRITES)
+
+    def _copy(self, table: Any, device: Any) -> Any:
+        kept = self._tables.get(id(table))
+        if kept is None or kept[1] != table._version:
+            count = kept[3] + 1 if kept is not None else 1
+            kept = self._tables[id(table)] = [table, table._version, table.to(device), count]
+        return kept[2]
+
+
+def _class_of(torch: Any, rows: _Rows) -> Any:
+    """The class of tensors that are computed later."""
+    disabled = torch._C.DisableTorchFunctionSubclass
+    plain = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda")
+    getters = {getattr(torch.Tensor, name).__get__ for name in plain}
+    getters |= {torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.__len__}
+
+    class Later(torch.Tensor):  # type: ignore[misc]
+        is_index = False
+        """Whether it was only used to index with."""
+        _value: Any
+        """What is in it, once that was computed."""
+
+        @staticmethod
+        def __new__(
+            cls: Any, shape: Any, dtype: Any, now: Callable[[], Any], far: Callable[[Any], Any]
+        ) -> Any:
+            made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")
+            made._now, made.far, made._value = now, far, None
+            return made
+
+        def __init__(self, *_args: Any) -> None:
+            """All is in __new__."""
+
+        def now(self) -> Any:
+            with disabled():
+                if self._value is None:
+                    self._value = self._now()
+                return self._value
+
+        @classmethod
+        def __torch_function__(
+            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if function in getters:
+                with disabled():
+                    return function(*args, **kwargs)
+            first = args[0] if args else None
+            if type(first) is cls and first._value is None and function in moves:
+                words = kwargs if function is not torch.Tensor.cuda else {"device": "cuda"}
+                device = rows.goes_far(args[1:], words)
+                if device is not None:
+                    with disabled():
+                        made = first.far(device)
+                        return function(made, *args[1:], **kwargs)
+            is_taken = getattr(function, "__name__", "") == "__getitem__"
+            if is_taken and len(args) == 2 and type(args[1]) is cls:
+                args[1].is_index = True
+                later = rows.of(first, args[1]) if type(first) is torch.Tensor else None
+                if later is not None:
+                    return later
+            return function(*_computed(cls, args), **_computed(cls, kwargs))
+
+        @classmethod
+        def __torch_dispatch__(
+            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return function(*_computed(cls, args), **_computed(cls, kwargs or {}))
+
+    moves = (torch.Tensor.to, torch.Tensor.cuda)
+    return Later
+
+
+def _computed(kind: Any, value: Any) -> Any:
+    """With what was to be computed later."""
+    if type(value) is kind:
+        return value.now()
+    if type(value) in (tuple, list):
+        return type(value)(_computed(kind, each) for each in value)
+    if type(value) is dict:
+        return {key: _computed(kind, each) for key, each in value.items()}
+    return value
