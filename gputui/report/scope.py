@@ -410,16 +410,22 @@ def _named_step(run: Run, tree: TimeTree) -> str:
             return f"A step here holds {1 / turns:.0f} of what the program calls {name}."
         return ""
     operations = tree.operations / tree.steps
-    if micro_batches := micro_batches_of(run, tree):
-        of_one = f"{operations / micro_batches:,.0f} operations"
-        return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
     main = steady_loops(tree)
     sources = {each.source for each in run.loops.values() if (each.device, each.loop) in main}
+    is_marked = bool(sources - {"repetition", None})
+    micro_batches = micro_batches_of(run, tree)
+    if micro_batches and not is_marked:
+        of_one = f"{operations / micro_batches:,.0f} operations"
+        return f"A step here is {micro_batches} micro-batches of some {of_one}, by their losses."
+    # Micro-batches, or the moves of a game, or an attack on the model.
+    update = f"an update after {micro_batches} calls of the model" if micro_batches else ""
     around = _around_a_step(run, tree)
     if "loop" in sources and (line := _line_of_loop(run, tree)):
-        inside = _in_a_turn(run, tree)
+        inside = f", with {update}" if update else _in_a_turn(run, tree)
         return f"A step here is a turn of the program's loop at {line}{inside}. {around}".rstrip()
-    if operations > LAYER or sources - {"repetition", None}:
+    if update:
+        return f"A step here is {update}. {around}".rstrip()
+    if operations > LAYER or is_marked:
         return around
     what = "1 operation" if round(operations) <= 1 else f"{operations:.0f} operations"
     return f"A step here is {what}, repeated: yours may hold many of them."
@@ -495,20 +501,23 @@ def _around_a_step(run: Run, tree: TimeTree) -> str:
     be what the program counts, as texts and not their tokens; empty where there is none."""
     turns = tree.of_program(tree.turns)
     step_ns = tree.turn_mean_ns
+    if not turns or not step_ns:
+        return ""
     middle_ns = (tree.first_ns + tree.last_ns) / 2
     around = [
-        (turns / (its.marks - 1), its.site)
+        (each_ns, its.site)
         for its in run.marked_steps.values()
         if its.source == "loop"
+        and its.marks > 1
         and its.first_ns < middle_ns < its.last_ns
-        and (its.mean_ns or 0) >= SEVERAL * step_ns
-        and abs(its.marks * (its.mean_ns or 0) / step_ns / turns - 1) <= ALIKE
+        and (each_ns := (its.last_ns - its.first_ns) / (its.marks - 1)) >= SEVERAL * step_ns
+        and abs(its.marks * each_ns / step_ns / turns - 1) <= ALIKE
     ]
     if not around:
         return ""
-    several, site = min(around)
-    whole_ns = several * step_ns
-    return f"Some {several:,.0f} of them are a turn of its loop at {site}, {duration(whole_ns)}."
+    each_ns, site = min(around)
+    several = each_ns / step_ns
+    return f"Some {several:,.0f} of them are a turn of its loop at {site}, {duration(each_ns)}."
 
 
 def _turns(run: Run, tree: TimeTree) -> int:

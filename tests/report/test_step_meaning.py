@@ -184,6 +184,25 @@ def test_marks_alone_give_a_run_steps() -> None:
     assert tree.operations / tree.steps == pytest.approx(10)
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("optimizer", "an"), ("loop", "a turn of the program's loop at run.py:7, with an")],
+)
+def test_marks_do_not_say_that_calls_before_an_update_are_micro_batches(
+    source: str, said: str
+) -> None:
+    """They may be the moves of a game of which all is learned at once."""
+    delta = loop_of(1, 20, 100 * MS, MS, source)
+    loops = [msgspec.structs.replace(loop, micro_batches=16) for loop in delta.loops]
+    delta = msgspec.structs.replace(delta, loops=tuple(loops))
+    _, run = a_run(delta, marks_of("loop", "run.py:7", 20, 100 * MS, MS))
+    tree = time_tree(run)
+    assert tree is not None
+    assert (
+        beside_benchmark(run, tree) == f"A step here is {said} update after 16 calls of the model."
+    )
+
+
 def test_the_loop_around_the_steps_is_told_where_it_goes_on() -> None:
     """As texts of 96 tokens; loops of the set-up are none of it."""
     _, run = a_run(
