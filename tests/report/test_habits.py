@@ -26,6 +26,7 @@ from gputui.model.events import (
     Scope,
     StepMarks,
     StepSource,
+    ThreadLaunches,
 )
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
@@ -1068,3 +1069,20 @@ def test_what_cudnn_plans_for_new_sizes_is_a_cause_of_its_own(new: int | None) -
         assert "while cuDNN plans attention for sizes that it had not had" in found.sentence
         assert "Of 100 looks at attention 90 found new sizes" in found.evidence
         assert found.modelled[0].low < 2.0, "other kernels take longer than cuDNN's"
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "kernel", "is_limited"),
+    [(12, "at::native::gelu", True), (1, "at::native::gelu", False), (12, "loop_fusion", False)],
+)
+def test_a_step_that_no_longer_waits_takes_what_its_launches_take(
+    launch_us: int, kernel: str, is_limited: bool
+) -> None:
+    """300 operations of 12 µs in a step of 10 ms; not where the GPU takes longer, nor of XLA."""
+    threads = (ThreadLaunches(5, 300 * STEPS, times(*[launch_us * 1000] * 9)),)
+    steps = replace(delta({Leaf.HOST: 0.7, Leaf.LAUNCH: 0.2, Leaf.MATMUL: 0.1}),
+                    launching_threads=threads)  # fmt: skip
+    found, *_ = concluded(steps, *kernels(**{kernel: (300 * STEPS, 100)})).findings
+    assert found.cause == "idle.host"
+    highest = STEP_NS / (300 * 0.9 * launch_us * 1000)
+    assert (found.modelled[0].high == pytest.approx(highest, rel=0.02)) is is_limited
