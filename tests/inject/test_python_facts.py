@@ -610,11 +610,18 @@ while sum(row.startswith("s ") for row in file.read_text().splitlines()) < 25:
     assert said == (set() if cached else {"convolution._call_impl(features, edges)  # the same"})
 
 
-def test_settings_for_debugging_are_told(python: str, tmp_path: Path) -> None:
+def test_settings_for_debugging_are_told_and_where_a_loader_is_made(
+    python: str, tmp_path: Path
+) -> None:
     program = f"""
 import os, sys, time, types
 os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+class DataLoader: pass
+sys.modules["torch.utils.data"] = types.SimpleNamespace(DataLoader=DataLoader)
 import torch
+def load():
+    return DataLoader()  # made here
+load()
 torch.is_anomaly_enabled = lambda: True
 jax = sys.modules["jax"] = types.ModuleType("jax")
 jax.config = types.SimpleNamespace(

@@ -594,11 +594,18 @@ def test_where_the_samples_of_a_loader_are_made_is_named(workers: int) -> None:
     line = LineDefined(time_ns=0, process=1, line=3, path="/u/d.py", number=7,
                        function="__getitem__")  # fmt: skip
     steps = delta({Leaf.INPUT: 0.6, Leaf.MATMUL: 0.4})
-    made = replace(steps, line_calls=(LineCalls(3, "loader.samples", 1, workers, ""),))
-    [found] = concluded(line, made).findings
+    made = replace(
+        steps,
+        line_calls=(
+            LineCalls(3, "loader.samples", 1, workers, ""),
+            LineCalls(6, "torch.utils.data.DataLoader", 1, 0, ""),
+        ),
+    )
+    loader = LineDefined(time_ns=0, process=1, line=6, path="/u/t.py", number=9, function="main")
+    [found] = concluded(line, loader, made).findings
     where = f"{workers} workers" if workers else "the loop's own process: it has no workers"
     assert found.evidence == (f"Its samples are made in d.py:7 __getitem__, in {where}",)
-    assert f"(num_workers, {workers} now)" in found.advice
+    assert f"(num_workers, {workers} now, at t.py:9 main)" in found.advice
     # Of a loader that is seen starting its workers, they are kept first.
     start = LineDefined(time_ns=0, process=1, line=4, path="/usr/lib/python3.12/multiprocessing/"
                         "process.py", number=110, function="start")  # fmt: skip

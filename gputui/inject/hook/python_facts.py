@@ -66,6 +66,7 @@ _ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 _FUNCTIONS = {
     "torch.nn.functional": ("scaled_dot_product_attention", "one_hot"),
     "torch.cuda": ("synchronize", "empty_cache"),
+    "torch.utils.data": ("DataLoader",),
     "gc": ("collect",),
     "cupy": ("asnumpy", "asarray", "array"),
     "jax": ("device_get", "device_put", "block_until_ready"),

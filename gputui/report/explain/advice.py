@@ -847,6 +847,9 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     if leaf is Leaf.INPUT:
         made = called_lines(analysis.run, ("loader.samples",))
         number = f", {max(line.tensor_bytes for line in made)} now" if made else ""
+        loaders = called_lines(analysis.run, ("torch.utils.data.DataLoader",))
+        if len({line.where for line in loaders}) == 1:
+            number += f", at {loaders[0].where}"
         advice = CAUSES[leaf].advice.replace("(num_workers", f"(num_workers{number}")
         lines = analysis.lines(leaf)[:1]
         if lines and _GOES_THROUGH.match(lines[0].inside):
