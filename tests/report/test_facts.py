@@ -181,6 +181,22 @@ def test_copies_that_no_kernel_makes_are_called_so() -> None:
     assert one.sentence.startswith("Kernels that only copy tensors")
 
 
+def test_embeddings_whose_rows_are_all_updated_are_named_with_the_line_that_makes_them() -> None:
+    session, run = with_kernel(FUSED, 0.4, BUSY)
+    gradient = "void compute_grad_weight<float>"
+    line = LineDefined(time_ns=0, process=1, line=3, path="/u/t.py", number=7, function="build")
+    ran = KernelDelta(process=1, range=0, kernel=9, device=0, time=times(100))
+    made = LineCalls(3, "torch.nn.EmbeddingBag", 2, 0, "")
+    session.apply([
+        line, KernelDefined(time_ns=1, kernel=9, name=gradient, mangled=gradient),
+        CaptureDelta(time_ns=2, process=1, kernels=(ran,), line_calls=(made,)),
+    ])  # fmt: skip
+    answer = conclusion(Analysis(session, run))
+    assert answer is not None
+    said = "sparse=True for large nn.Embedding tables, made at t.py:7 build, with SparseAdam"
+    assert answer.findings[0].advice.startswith(said)
+
+
 DIFFERENCE = "void at::native::elementwise_kernel<128, 2, gpu_kernel_impl<CUDAFunctor_add<>>>"
 SQUARE = "void at::native::vectorized_elementwise_kernel<4, pow_tensor_scalar_kernel_impl<float>>"
 SUM = "void at::native::reduce_kernel<512, 1, ReduceOp<float, func_wrapper_t<float, sum_functor>>>"

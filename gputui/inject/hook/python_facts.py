@@ -67,6 +67,7 @@ _FUNCTIONS = {
     "torch.nn.functional": ("scaled_dot_product_attention", "one_hot"),
     "torch.cuda": ("synchronize", "empty_cache"),
     "torch.utils.data": ("DataLoader",),
+    "torch.nn": ("Embedding", "EmbeddingBag"),
     "gc": ("collect",),
     "cupy": ("asnumpy", "asarray", "array"),
     "jax": ("device_get", "device_put", "block_until_ready"),

@@ -293,8 +293,8 @@ def _place(analysis: Analysis, cause: _Named) -> str:
 
 _EMBEDS = re.compile(r"embedding|compute_grad_weight", re.I)
 SPARSE = (
-    "sparse=True for large nn.Embedding tables, with SparseAdam for them: the update then goes "
-    "over the rows of a batch only; else "
+    "sparse=True for large nn.Embedding tables{where}, with SparseAdam for them: the update then "
+    "goes over the rows of a batch only; else "
 )
 
 
@@ -312,7 +312,11 @@ def _advice(analysis: Analysis, cause: _Named) -> str:
         return COPIES_OF_JAX
     names = analysis.kernel_names
     embeds = any(_EMBEDS.search(names[n].name) for n in analysis.kernel_sums if n in names)
-    return SPARSE + cause.advice if embeds and cause.key == "optimizer" else cause.advice
+    if not embeds or cause.key != "optimizer":
+        return cause.advice
+    made = called_lines(analysis.run, ("torch.nn.Embedding", "torch.nn.EmbeddingBag"))[:1]
+    where = "".join(f", made at {line.where}" for line in made)
+    return SPARSE.format(where=where) + cause.advice
 
 
 def _counted(cause: _Named, leaf: Leaf) -> tuple[str, ...]:
