@@ -559,7 +559,8 @@ class OverviewView(View):
             left = [gain.step_left(step_ns) for gain in gains]
         cures = [cut_middle(gain.cure.partition(" (")[0] or "cured", _CURE) for gain in gains]
         start = 3 + max(map(len, ("Now", *cures))) if gains else 1
-        label = 2 + max(map(len, (now, *left))) if gains or layout.width >= TWO_COLUMNS else 0
+        is_told = gains or (step_ns and layout.width >= TWO_COLUMNS)
+        label = 2 + max(map(len, (now, *left))) if is_told else 0
         drawn, leaves = hundred_bar(tree, room := layout.width - 1 - start - label)
         y = len(layout.rows)
         for first, end, leaf in leaves:
