@@ -44,6 +44,8 @@ class Moved(NamedTuple):
     source: Leaf
     target: Leaf
     ns: int
+    share: float
+    """Of what was under the source until then."""
     why: str
 
 
@@ -70,8 +72,8 @@ class Settled:
         """Counts so much of one leaf's time under another."""
         self.leaves[target] = self.leaves.get(target, 0) + ns
         if ns:
+            self.moves.append(Moved(source, target, ns, ns / self.leaves[source], why))
             self.leaves[source] -= ns
-            self.moves.append(Moved(source, target, ns, why))
 
 
 def settle(
@@ -102,8 +104,9 @@ def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
     for part in counted.by_scope:
         for leaf, ns in part.items():
             settled.leaves[leaf] = settled.leaves.get(leaf, 0) + ns
-            if overlap and is_kernel(leaf):
-                settled.move(leaf, Leaf.SHARED, round(ns * overlap), "another process had the GPU")
+    for leaf, ns in [*settled.leaves.items()] if overlap else ():
+        if is_kernel(leaf):
+            settled.move(leaf, Leaf.SHARED, round(ns * overlap), "another process had the GPU")
     if counted.waited_ns is not None:
         # A step takes the longer of the GPU's work and the CPU's: without its synchronizing calls
         # it cannot gain more than the CPU spends in them. What is beyond is the CPU's slowness.
@@ -119,13 +122,19 @@ def _of_process(run: Run, place: Place, counted: Counted) -> Settled:
     return settled
 
 
-def settled_block(block: StepBlock, transfer_ns: float) -> StepBlock:
-    """A block of steps with all of its exposed collectives beyond so much a step as waiting for
-    another rank: steps all transfer as much."""
+def settled_block(block: StepBlock, moves: Iterable[Moved], transfer_ns: float | None) -> StepBlock:
+    """A block of steps with its part of what was moved, and with all of its exposed collectives
+    beyond so much a step as waiting for another rank, where that is known: steps all transfer as
+    much."""
     leaves = dict(block.leaves)
-    both_ns = leaves.get(Leaf.COMMUNICATION, 0)
-    leaves[Leaf.COMMUNICATION] = min(both_ns, round(transfer_ns * block.steps))
-    leaves[Leaf.RANK] = both_ns - leaves[Leaf.COMMUNICATION]
+    for move in moves:
+        if move.target is not Leaf.RANK and (ns := round(move.share * leaves.get(move.source, 0))):
+            leaves[move.source] -= ns
+            leaves[move.target] = leaves.get(move.target, 0) + ns
+    if transfer_ns is not None:
+        both_ns = leaves.get(Leaf.COMMUNICATION, 0)
+        leaves[Leaf.COMMUNICATION] = min(both_ns, round(transfer_ns * block.steps))
+        leaves[Leaf.RANK] = both_ns - leaves[Leaf.COMMUNICATION]
     return replace(block, leaves=tuple((leaf, ns) for leaf, ns in leaves.items() if ns))
 
 

@@ -366,12 +366,12 @@ def device_trees(run: Run, by_match: Mapping[int, Matched]) -> dict[Place, TimeT
     trees: dict[Place, TimeTree] = {}
     for place, (tree, _) in devices.items():
         leaves, moves = settled[place].leaves, settled[place].moves
-        blocks = tree.blocks
+        transfer_ns = None
         if settled[place].waits_are_known:
             transfer_ns = leaves.get(Leaf.COMMUNICATION, 0) / max(1, tree.steps)
-            blocks = tuple(
-                tuple(settled_block(block, transfer_ns) for block in row) for row in blocks
-            )
+        blocks = tuple(
+            tuple(settled_block(block, moves, transfer_ns) for block in row) for row in tree.blocks
+        )
         trees[place] = dataclasses.replace(
             tree, wall_ns=sum(leaves.values()), leaves=leaves, moves=tuple(moves), blocks=blocks
         )
