@@ -528,6 +528,17 @@ def _turns(run: Run, tree: TimeTree) -> int:
     )
 
 
+def beside_words(tree: TimeTree, *, has_all: bool = False) -> str:
+    """The times that are not in steps, the longest first; "" without any. `has_all` is whether
+    those around the main loop's steady ones are."""
+    beside = sorted(tree.beside_ns.items(), key=lambda item: -item[1])
+    return ", ".join(
+        f"{_BESIDE[kind]}{' of other loops' if has_all and kind in TURNS else ''} {duration(ns)}"
+        for kind, ns in beside
+        if ns and kind in _BESIDE
+    )
+
+
 def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
     """Which steps all shares refer to, and which times are not in them, the longest first. If the
     scope is all turns of the main loop, its warm-up, evaluation and pauses are included, and only
@@ -538,14 +549,8 @@ def scope_words(tree: TimeTree, scope: RunScope | None = None) -> list[str]:
     has_all = scope is not None and scope.part is ScopeKind.TURNS
     steps = "turns of the main loop" if has_all else "steady steps"
     lines = [f"Mean of {count(tree.program_steps)} {steps} of {each:,.0f} operations."]
-    beside = sorted(tree.beside_ns.items(), key=lambda item: -item[1])
-    absent_times = [
-        f"{_BESIDE[kind]}{' of other loops' if has_all and kind in TURNS else ''} {duration(ns)}"
-        for kind, ns in beside
-        if ns and kind in _BESIDE
-    ]
-    if absent_times:
-        lines.append(f"Not in them: {', '.join(absent_times)}.")
+    if absent_times := beside_words(tree, has_all=has_all):
+        lines.append(f"Not in them: {absent_times}.")
     absent = [LEAVES[leaf].label for leaf in _RULED_OUT if not tree.leaves.get(leaf)]
     return [*lines, f"Ruled out (0 %): {', '.join(absent)}."] if absent else lines
 

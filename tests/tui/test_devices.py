@@ -163,7 +163,7 @@ async def test_the_cursor_reads_all_charts_at_one_moment(show: Show) -> None:
         assert "SM active  39 %  min 0 %  mean 20 %  max 39 %" in shown.text
         await shown.press("comma", "comma", "shift+left")
         assert "SM active  36 %" in shown.text
-        assert "Tensor cores  18 %" in shown.text
+        assert "Tensor active  18 %" in shown.text
         assert "charts at " in shown.text
         await shown.give([[scripted.machine(40, 1)]])
         assert "SM active  36 %" in shown.text

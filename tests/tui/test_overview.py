@@ -125,6 +125,13 @@ async def test_panels_show_what_the_sentence_says_and_nothing_else(show: Show) -
         assert re.search(
             " decode/attention +472 µs .+ prefill/attention +111 µs ", shown.text, re.S
         )
+        assert not re.search("^ Rest ", shown.text, re.MULTILINE)
+        await shown.press("l", "end")
+        assert "─ Log of " in shown.text
+        await shown.press("escape")  # hides it; the end is where the answer is, not the last panel
+        assert "─ Log of " not in shown.text
+        await shown.press("enter")
+        assert shown.app.main.current == "time"
     imported = list(open_recording(str(DATA / "h100-training.json.gz")))
     async with show([imported], options=FIRST) as shown:
         assert "─ GPU 0  NVIDIA H100" in shown.text

@@ -68,7 +68,7 @@ async def test_devices_names_figures_and_axes(show: Show) -> None:
     async with show(scripted.gpu_session(1, quiet=100), (120, 40)) as shown:
         text = shown.text
         for part in (
-            *("GPU 0  NVIDIA H200", "SM active", "Memory bandwidth", "Tensor cores", "Power"),
+            *("GPU 0  NVIDIA H200", "SM active", "Memory bandwidth", "Tensor active", "Power"),
             *("of 140 GiB", "of 700 W", "100 %┤", "-1m", "now", "45 °C (slows at 89)"),
             *("host gpu-box", "python -m x", "40.0 GiB", "2 figures n/a: Enter says why"),
         ):

@@ -19,6 +19,7 @@ from gputui.model.events import (
 from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
 from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
+from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.tables.timing import (
     StepColumn,
@@ -27,6 +28,7 @@ from gputui.report.tables.timing import (
     next_slow,
     numbers_row,
 )
+from gputui.state import Session
 from gputui.tui.views.steps import StepsView
 from gputui.tui.widgets.step_columns import explained, spread, step_bars
 from tests.conftest import DATA
@@ -134,6 +136,21 @@ def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
     wide, _ = step_bars(spread(columns, 6), 10.0, 5)
     assert wide[0] == "▲     "  # one step, however wide its column
     assert "means of some steps each, │ the longest" in numbers_row(columns, 60)
+
+
+def test_steps_have_their_time_under_the_causes_of_the_time_tree() -> None:
+    """Each of 59 steps was launch-bound 27 points beyond all of them together."""
+    events = recorded(DATA / "gains" / "class_report.gputui.gz")
+    session = Session()
+    session.apply(events)
+    assert session.run is not None
+    tree = Analysis(session, session.run).tree
+    assert tree is not None
+    assert {move.source for move in tree.moves} == {Leaf.SYNC, Leaf.LAUNCH}
+    whole = merged_columns(columns_of_tree(tree))
+    for leaf in (Leaf.SYNC, Leaf.LAUNCH):
+        share = whole.leaves[leaf] / whole.whole_ns
+        assert share == pytest.approx(tree.share(tree.leaves[leaf]), abs=0.01)
 
 
 def test_pauses_stand_among_the_steps_where_shares_are_of_them() -> None:

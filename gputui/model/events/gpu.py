@@ -218,7 +218,7 @@ class GpuSample(Record, frozen=True, kw_only=True):
     )] = None
     tensor_active_percent: Annotated[float | None, Metric(
         "tensor cores active", "Cycles of the tensor pipes", PERCENT, "GPM ANY_TENSOR_UTIL",
-        ("Load", 40), title="Tensor cores", chart=Chart(60, "tensor"), spread=True,
+        ("Load", 40), title="Tensor active", chart=Chart(60, "tensor"), spread=True,
         counter_track=True, prometheus="tensor_active_ratio", once=("gpus", "Tensor"),
     )] = None
     power_watts: Annotated[float | None, Metric(

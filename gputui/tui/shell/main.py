@@ -283,8 +283,11 @@ class MainScreen(Commands):
         return RecordingLibrary(self.gputui, self.draw, self.gputui.options.folder)
 
     async def action_clear(self) -> None:
-        """Clear the filter; without one, leave, or follow what runs now."""
+        """Clear the filter; without one hide the log, leave, or follow what runs now."""
         if await self._end_filter(""):
+            return
+        if self.log_pane.display:
+            self.action_log()
             return
         before, was = self.current, self.view.painted
         if self.view.needle:

@@ -111,7 +111,7 @@ class KernelsView(TableView):
         return rows + below
 
     def action_timeline(self) -> None:
-        """The longest one of the chosen name where it ran, with what launched it."""
+        """A usual one of the chosen name where it ran, with what launched it."""
         if isinstance(self.cursor.key, str) and self.model.has_operations:
             self.lead(Lead("timeline", self.cursor.key))
         else:

@@ -20,7 +20,7 @@ from gputui.report.explain.rank_causes import RankTime
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import Headline, verdict
 from gputui.report.phases import PhaseRow, in_main_step, main_step, phase_rows
-from gputui.report.scope import beside_benchmark, of_benchmark
+from gputui.report.scope import beside_benchmark, beside_words, of_benchmark
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
@@ -416,8 +416,8 @@ class OverviewView(View):
         steps = {"up": -1, "down": 1, "page_up": -5, "page_down": 5}
         if move in steps:
             at += steps[move]
-        elif move in ("home", "end"):
-            at = 0 if move == "home" else len(self._keys) - 1
+        elif move in ("home", "end"):  # who goes to the end of a recording wants its answer
+            at = 0
         else:
             panels = list(dict.fromkeys(map(_panel_of, self._keys)))
             place = panels.index(_panel_of(self._keys[at])) if at >= 0 else -1
@@ -528,6 +528,10 @@ class OverviewView(View):
         word, sure = how_sure(found)
         if sure:
             layout.add(paragraph(f" {word:<5} ", sure, width))
+        is_little = tree is not None and sum(tree.beside_ns.values()) > tree.wall_ns
+        if tree is not None and is_little and height >= _HIGH and (rest := beside_words(tree)):
+            text = f"most of the run is not in these steps: {rest}"
+            layout.add(paragraph(" Rest  ", text, width))
         if tree is not None:
             self._bar(layout, tree, read.lead, gains)
         if read.meaning:

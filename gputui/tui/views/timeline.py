@@ -308,7 +308,7 @@ class TimelineView(DraggedView):
         led_to, self._led_to = self._led_to, None
         if isinstance(led_to, Leaf):
             self._to_cause(run, lanes, led_to)
-        elif led_to is not None and not (led_to in lanes.names and self._to_longest(led_to)):
+        elif led_to is not None and not (led_to in lanes.names and self._to_usual(led_to)):
             self.post_message(Notice(f"no step that was kept has {short_name(led_to)} in it"))
         if self.needle != self._sought:
             self._sought = self.needle
@@ -337,7 +337,7 @@ class TimelineView(DraggedView):
             table += whole.table(width, room, "In the whole step")
         for row, name in table:
             if name:
-                act = partial(self._to_longest, name)
+                act = partial(self._to_usual, name)
                 self.places.append(Place(len(rows), 0, width, act))
             rows.append(row)
         rows += [()] * (height - len(about) - len(rows))
@@ -702,17 +702,18 @@ class TimelineView(DraggedView):
         if most is not None and idle.get((most.process, most.start_ns)):
             self._step, self._is_followed = most, False
 
-    def _to_longest(self, name: str) -> bool:
-        """To the longest of the kernels of a name, in sight where one is; whether there is any."""
+    def _to_usual(self, name: str) -> bool:
+        """To a usual one of the kernels of a name, in sight where one is; whether there is any."""
         run, lanes = self.model.run, self._lanes
         if run is None or lanes is None:
             return False
         window = self._window(run, lanes)
         whole = LaneWindow(run, lanes, *self._whole(lanes), self._cells)
-        for place in (*window.longest(name), *whole.longest(name)):
+        for place in (*window.usual(name), *whole.usual(name)):
             spans = lanes.lanes[place.lane].spans
             start, end = float(spans.starts[place.row]), float(spans.ends[place.row])
-            if _NAME_CELLS * (end - start) < self._high - self._low:
+            is_whole = self._low <= start and end <= self._high
+            if not is_whole or _NAME_CELLS * (end - start) < self._high - self._low:
                 self._show(start - (end - start) * 2, (end - start) * _NAME_CELLS / 2)
             self._choose(place)
             return True

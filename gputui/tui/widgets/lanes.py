@@ -326,19 +326,31 @@ class LaneWindow:
             return [f"before it the GPU idled {duration(start - began)}{why}"]
         return []
 
-    def longest(self, name: str = "") -> list[Operation]:
-        """Operations of GPUs in the window, the longest ones first; with `name` those of it."""
-        of = self.lanes.names.index(name) if name else -1
+    def usual(self, name: str) -> list[Operation]:
+        """Of each stream the operation in the window that is of this name and of usual length, of
+        that with most of them first."""
+        of = self.lanes.names.index(name)
+        found: list[tuple[int, Operation]] = []
+        for number, lane in enumerate(self.lanes.lanes):
+            if lane.kind is LaneKind.STREAM:
+                first, last = lane.rows(self.low_ns, self.high_ns)
+                rows = first + np.flatnonzero(lane.names[first:last] == of)
+                if rows.size:
+                    lengths = lane.spans.ends[rows] - lane.spans.starts[rows]
+                    at = np.argsort(lengths, kind="stable")[rows.size // 2]
+                    found.append((-rows.size, Operation(number, int(rows[at]))))
+        return [place for _, place in sorted(found)]
+
+    def longest(self) -> list[Operation]:
+        """Operations of GPUs in the window, the longest ones first."""
         in_sight: list[tuple[int, Operation]] = []
         for number, lane in enumerate(self.lanes.lanes):
             if lane.kind is LaneKind.STREAM:
                 first, last = lane.rows(self.low_ns, self.high_ns)
                 lengths = lane.spans.ends[first:last] - lane.spans.starts[first:last]
-                if name:
-                    lengths = np.where(lane.names[first:last] == of, lengths, -1)
                 some = np.argsort(-lengths, kind="stable")[:_LONGEST]
                 in_sight += [(-int(lengths[row]), Operation(number, first + int(row)))
-                             for row in some.tolist() if lengths[row] >= 0]  # fmt: skip
+                             for row in some.tolist()]  # fmt: skip
         return [place for _, place in sorted(in_sight)]
 
     def longest_gap(self, leaf: Leaf) -> Gap | None:
