@@ -58,6 +58,7 @@ ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
 
 NO_TIME = "there was no time left"
+NOT_TOGETHER = "no time was left for a run"
 
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
@@ -605,14 +606,15 @@ class Trials:
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
         constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
         run_s = self._start_s + MEASURED_S
-        if not self._plain and self._left_s > 2.0 * run_s:
+        # Once others had their turn all that is left may be for it.
+        left_s = self._all_left_s if self._round else self._left_s
+        if not self._plain and left_s > 2.0 * run_s:
             self._plain_run()
-        if not self._plain or self._left_s < run_s:
-            self._remarks.append(
-                "no time was left for a run with all of them from its start"
-                if len(proven) > 1
-                else "no time was left for a run with it from its start, which compares results"
-            )
+            left_s -= run_s
+        self._remarks = [each for each in self._remarks if not each.startswith(NOT_TOGETHER)]
+        if not self._plain or left_s < run_s:
+            what = "all of them" if len(proven) > 1 else "it"
+            self._remarks.append(f"{NOT_TOGETHER} with {what} from its start, to compare results")
             return
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
