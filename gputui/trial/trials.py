@@ -74,9 +74,9 @@ PROMISING = 1.01
 READY_S = 3.0
 """A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
 
-PROVEN, BOUNDS = 1.5, 4.0
-"""The weights of the proof of all gains together, and of ablations, where the budget is divided:
-see `run`."""
+PROVEN, LAST = 1.5, 0.35
+"""The weight of the proof of all gains together where the budget is divided, see `run`; and the
+part of all that is left that ablations have at the end of a run of cures."""
 
 
 class Request(NamedTuple):
@@ -172,7 +172,7 @@ class Trials:
             (9.0, switched, self._switch),
             (9.0, constant, self._run_each),
             (PROVEN, self._measured, self._prove_together),
-            (BOUNDS, ablations, self._ablate),
+            (4.0, ablations, self._ablate),
             (1.0, constant_too, self._run_each),
         ]
         if not any(each.candidate.forecast for each in switched) and any(
@@ -303,6 +303,7 @@ class Trials:
                 before, left_s, beside[False], self._input_share, self._request.pass_on,
                 later if waiting else (), bounds, last_s if last else left_s, beside[True],
                 self._wait_for_runs(open_ones), self._all_left_s,
+                {each.candidate.name for each in open_ones if each.candidate.forecast},
             )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._take(open_ones, before, result, beside)
@@ -353,7 +354,7 @@ class Trials:
             if _is_bound(each) and each.candidate.cure is not NoSaves and not each.why
             and not each.is_decided and not each.is_by_itself and not self._answered(each)
         ]  # fmt: skip
-        return last, self._all_left_s * BOUNDS / (2.0 * 9.0 + PROVEN + BOUNDS)
+        return last, self._all_left_s * LAST
 
     def _waits(self, each: Measured) -> bool:
         """Whether it promises something, and has not been tried."""
