@@ -359,10 +359,13 @@ class Alternation:
         shown = [median(_ratios(pairs[name])) for name in still if pairs[name]]
         shown += [gain.middle for gain in claimed.values()]
         if max(shown, default=0.0) > NEAR:
-            # The time of those that show nothing is another's, which does.
+            # The time of those that show nothing is another's, which does; beside a proven one
+            # nobody waits for what little they may gain.
+            least = NEAR if claimed else LEAST_GAIN
             still = {
                 name for name in still
-                if len(pairs[name]) < BESIDE_PAIRS or median(_ratios(pairs[name])) >= LEAST_GAIN
+                if name in claimed or len(pairs[name]) < BESIDE_PAIRS
+                or median(_ratios(pairs[name])) >= least
             }  # fmt: skip
         return still
 
