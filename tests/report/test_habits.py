@@ -1093,3 +1093,41 @@ def test_a_step_that_no_longer_waits_takes_what_its_launches_take(
     assert found.cause == "idle.host"
     highest = STEP_NS / (300 * 0.9 * launch_us * 1000)
     assert (found.modelled[0].high == pytest.approx(highest, rel=0.02)) is is_limited
+
+
+@pytest.mark.parametrize(
+    ("waits", "own", "kernel", "is_one"),
+    [
+        (100, 80, "at::native::gelu", True),
+        (5, 80, "at::native::gelu", False),  # a value or two: no loop
+        (100, 20, "at::native::gelu", False),  # what it launches is little
+        (100, 80, "ampere_gemm", False),  # layers of a model
+    ],
+)
+def test_the_waits_and_launches_of_a_loop_over_values_are_one_finding(
+    waits: int, own: int, kernel: str, is_one: bool
+) -> None:
+    """After it a step takes what the launches of other lines take: 60 of 300, of 12 µs each."""
+    lines = [
+        LineDefined(time_ns=0, process=1, line=n, path="/u/rl.py", number=n, function=function)
+        for n, function in ((3, "reset"), (4, "train"))
+    ]
+    steps = replace(
+        delta({Leaf.SYNC: 0.45, Leaf.LAUNCH: 0.45, Leaf.ELEMENTWISE: 0.1}),
+        line_samples=(LineSamples(1, 0, 0, 3, 20, int(Leaf.SYNC)),),
+        line_launches=(
+            LineLaunches(0, 3, own, 10),
+            LineLaunches(0, 3, 5, 10, 1),
+            LineLaunches(0, 4, 100 - own, 10),
+        ),
+        launching_threads=(ThreadLaunches(5, 300 * STEPS, times(*[12_000] * 9)),),
+    )
+    each = kernels(**{kernel: (300 * STEPS, 2000)})
+    called = calls(
+        cudaStreamSynchronize=(waits * STEPS, 9), cudaLaunchKernel=(300 * STEPS, 9)
+    )  # fmt: skip
+    found = concluded(*lines, steps, called, *each).findings
+    assert found[0].sentence.startswith("reset (rl.py) goes through values one by one") is is_one
+    assert len(found) == (1 if is_one else 2)
+    if is_one:
+        assert found[0].modelled[0].low == pytest.approx(1 / 0.108, rel=0.02)

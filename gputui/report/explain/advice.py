@@ -300,6 +300,11 @@ def share_of_loop(analysis: Analysis) -> float | None:
     return sum(line.seen for line in its) / lines[0].samples
 
 
+def is_of_passes(name: str) -> bool:
+    """Whether a kernel is of the layers of a model, or of its backward pass."""
+    return leaf_of_kernel(name) in _OF_MODELS or _BACKWARD.search(name) is not None
+
+
 def _at_a_loop(analysis: Analysis) -> str | None:
     """Where most launches come from a line that computes with tensors itself, in a function that
     updates or clips: a loop over the parameters. None elsewhere."""
@@ -315,7 +320,7 @@ def _at_a_loop(analysis: Analysis) -> str | None:
         is_loop = _UPDATES.search(line.caller) is not None and line.where not in of_libraries
         # train_step is no optimizer's step: forward and backward passes have products.
         at_it = [names[number].name for number in kernels_at(analysis.run, line) if number in names]
-        if any(leaf_of_kernel(name) in _OF_MODELS or _BACKWARD.search(name) for name in at_it):
+        if any(map(is_of_passes, at_it)):
             continue
         is_loop = is_loop and (bool(at_it) or "train" not in line.caller)
         if is_loop and line.seen >= OF_LOOP * line.samples:
@@ -876,7 +881,7 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     if leaf is Leaf.WAIT:
         return wait_advice(analysis, leaves)
     if leaf is Leaf.SYNC:
-        return _reading_advice(analysis)
+        return reading_advice(analysis)
     if leaf is not Leaf.HOST:
         return None
     advice = host_advice(analysis)
@@ -907,7 +912,7 @@ def works_on_results(analysis: Analysis) -> bool:
     return bool(steps) and count >= steps and size_bytes >= RESULT_BYTES * steps
 
 
-def _reading_advice(analysis: Analysis) -> str | None:
+def reading_advice(analysis: Analysis) -> str | None:
     """By whether one line reads many values a step, or more is waited for than calls read."""
     run, steps = analysis.run, analysis.all_steps
     lines = called_lines(run, ("item", "float", "int", "bool"))
@@ -930,7 +935,7 @@ AT_ONCE = (
 BY_MASK = (
     "no Python condition on values of the GPU (if done[i]:) and no index whose size depends on "
     "them (x[mask], nonzero): torch.where or masked_fill_ for all at once; or one .tolist() of all "
-    "before the loop"
+    "before the loop, in place of a condition or .item() for each"
 )
 """Where waits are many and calls that read values few: a condition is no call, and an index of
 bools none that the hook counts."""

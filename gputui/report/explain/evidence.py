@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gputui.model import units
 from gputui.model.leaves import (
+    CAUSES,
     COPIES,
     LEAF_OF_KEY,
     LEAVES,
@@ -31,6 +32,7 @@ from gputui.report.explain.advice import (
     copies_back,
     embeddings,
     is_of_plans,
+    reading_advice,
 )
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding, Gain, gain_of
@@ -48,6 +50,7 @@ from gputui.report.explain.lines import (
     launched_at,
     line_shares,
 )
+from gputui.report.explain.read_loops import read_loop
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.report.phase_tree import phase_path
 from gputui.report.phases import main_step, phase_rows
@@ -371,6 +374,7 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     computes, reads and waits at one line; logits are copied back and worked on at one; what
     compiles waits for threads and processes that do."""
     compiling = [Leaf.COMPILE] if findings and findings[0].cause == _COMPILING else []
+    findings = _read_in_a_loop(analysis, tree, findings)
     line = next(iter(analysis.lines()), None)
     copied = [Leaf.COPY_PAGEABLE] if any(finding.cause == _COPIES for finding in findings) else []
     gathered = line is not None and _copies_what_it_gathers(analysis, line)
@@ -428,6 +432,45 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         evidence=sentences,
         place=_place(line),
         covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),
+    )
+    rest = [finding for finding in findings if finding not in together]
+    return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
+
+
+ALL_AT_ONCE = (
+    "one operation for all values in place of the loop in {function} (masks, torch.where, batched "
+    "functions as those of torchvision.ops); else "
+)
+
+
+def _read_in_a_loop(analysis: Analysis, tree: TimeTree, findings: list[Finding]) -> list[Finding]:
+    """With one finding for the waits and the launches of a function that reads values one by
+    one."""
+    leaves = {LEAVES[leaf].key: leaf for leaf in (Leaf.SYNC, Leaf.LAUNCH)}
+    together = [finding for finding in findings if finding.cause in leaves]
+    loop = read_loop(analysis)
+    if not together or loop is None or not (gains := together[0].gains):
+        return findings
+    parts = {Leaf.LAUNCH: loop.launches, Leaf.SYNC: loop.waits}
+    ns = round(sum(part * tree.leaves.get(leaf, 0) for leaf, part in parts.items()))
+    scope, _ = in_words(tree, [])
+    first, share = together[0], tree.share(ns)
+    whole = replace(
+        first,
+        sentence=(
+            f"{loop.function} ({loop.file}) goes through values one by one: its waits and launches "
+            f"take {100 * share:.0f} % of {scope}."
+        ),
+        advice=ALL_AT_ONCE.format(function=loop.function)
+        + (reading_advice(analysis) or CAUSES[Leaf.SYNC].advice),
+        value=100 * share,
+        share_percent=100 * share,
+        step_ns=tree.a_step(ns),
+        recoverable=share,
+        gains=gains,
+        gain_unknown="",
+        evidence=tuple(dict.fromkeys(text for each in together for text in each.evidence)),
+        covers=tuple(key for key in leaves if key != first.cause),
     )
     rest = [finding for finding in findings if finding not in together]
     return sorted([whole, *rest], key=lambda finding: -finding.recoverable)

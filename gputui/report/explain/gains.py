@@ -45,6 +45,7 @@ from gputui.report.explain.finding import BESIDE, MERGED_BATCHES, Gain, gain_of
 from gputui.report.explain.habits import checks_gradients
 from gputui.report.explain.leaves import waits_a_step
 from gputui.report.explain.lines import MOSTLY
+from gputui.report.explain.read_loops import ReadLoop, read_loop
 from gputui.report.explain.time_tree import TimeTree, in_few_steps
 
 
@@ -352,6 +353,18 @@ class _Step:
             for low, gain in zip(lows, gains, strict=True)
         )
 
+    def without(self, loop: ReadLoop) -> tuple[Gain, ...]:
+        """Gains of a function that reads values one by one, and is one operation for all: what
+        other lines launch stays, and the GPU's work, as far as it is not of short kernels of it."""
+        usual_ns, step_ns = _usual_launch_ns(self.analysis), self.tree.a_step(self.tree.wall_ns)
+        if not usual_ns or not step_ns:
+            return ()
+        operations = self.tree.operations / max(1, self.tree.steps) * (1.0 - loop.launches)
+        fast, slow = (operations * part * usual_ns / step_ns for part in THEN_LAUNCHING)
+        busy, own = 1.0 - self.idle, loop.launches * self.short_kernels
+        stays = self.idle - self.share(Leaf.LAUNCH, Leaf.SYNC, Leaf.DEPENDENCY)
+        return gain_of(1.0 - max(slow, busy) - stays, 1.0 - max(fast, busy - own))
+
     def freed(
         self,
         share: float,
@@ -449,6 +462,9 @@ ONE_CALL_BUSY = (0.2, 0.9)
 
 def _launch(step: _Step, share: float) -> GainForecast:
     """CUDA graphs, or fewer launches."""
+    read = read_loop(step.analysis)
+    if read is not None and (gains := step.without(read)):
+        return GainForecast(gains, model=READ_LOOP)
     advice = launch_advice(step.analysis)
     if advice == UNBLOCK:
         # Each launch waited for its kernel and woke up: kernels run beside launching then.
@@ -527,8 +543,15 @@ OF_A_READ = 3.0
 """Operations that go at most with a value that is read back: its copy, and what made it."""
 
 
+READ_LOOP = "values one by one"
+"""The model of a function that reads them."""
+
+
 def _sync(step: _Step, share: float) -> GainForecast:
     """Waits that go, and with them the launches and small kernels that only made what was read."""
+    loop = read_loop(step.analysis)
+    if loop is not None and (gains := step.without(loop)):
+        return GainForecast(gains, model=READ_LOOP)
     operations = step.tree.operations / max(1, step.tree.steps)
     reads = waits_a_step(step.analysis.run, step.analysis.all_steps)
     part = min(1.0, OF_A_READ * reads / max(1.0, operations))
