@@ -424,8 +424,8 @@ MOST_LINES = 1000
 
 
 class LastValues(Cure):
-    """Ablation: .item(), .cpu(), .tolist() and the like of what is on the GPU give the last value
-    that was read at the line."""
+    """Ablation: .item(), .cpu(), .to("cpu"), .tolist() and the like of what is on the GPU give the
+    last value that was read at the line."""
 
     name = "last_values"
     title = "values read from the GPU are those read last at the line"
@@ -435,7 +435,7 @@ class LastValues(Cure):
     advice = r"\.item\(\)"
 
     def apply(self, torch: Any) -> Undo:
-        return combined(*(_of_last(torch.Tensor, name) for name in READS))
+        return combined(*(_of_last(torch.Tensor, name) for name in (*READS, "to")))
 
 
 def _of_last(tensor: Any, name: str) -> Undo:
@@ -446,10 +446,12 @@ def _of_last(tensor: Any, name: str) -> Undo:
     def last(self: Any, *args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(1)
         key = frame.f_code, frame.f_lasti, self.shape
+        if name == "to" and not self.is_cuda:
+            return read(self, *args, **kwargs)
         if key in values:
             return values[key]
         value = read(self, *args, **kwargs)
-        if len(values) < MOST_LINES:
+        if len(values) < MOST_LINES and not (name == "to" and value.is_cuda):
             values[key] = value
         return value
 
