@@ -92,18 +92,24 @@ class _Rows:
         row_bytes = table.element_size() * (table.numel() // max(1, table.shape[0]))
         if index.numel() * row_bytes < LEAST_ROWS_BYTES or not self._may_stay(table):
             return None
-        writes = table._version, getattr(index, "_version", 0)
         is_later = type(index) is self._later
+        if not is_later and index.is_inference():
+            index = index.clone()  # it does not count how often it is written to
+
+        def version() -> Any:
+            return table._version, None if is_later or index.is_inference() else index._version
+
+        writes = version()
 
         def now() -> Any:
-            if (table._version, getattr(index, "_version", 0)) != writes:
+            if version() != writes:
                 raise RuntimeError("gputui: a tensor was written to after rows of it were taken")
             return self._take(table, index.now() if is_later else index)
 
         def far(device: Any) -> Any:
             self.count += 1
             # Where it was written to meanwhile this raises.
-            if table._version != writes[0]:
+            if version() != writes:
                 return now().to(device)
             place = index.far(device) if is_later else index.to(device)
             return self._take(self._copy(table, device), place)
@@ -142,8 +148,14 @@ class _Rows:
     def _may_stay(self, table: Any) -> bool:
         kept = self._tables.get(id(table))
         if kept is None:
-            return len(self._tables) < MOST_TABLES
+            return len(self._tables) < MOST_TABLES and self._has_room(table)
         return bool(kept[3] <= MOST_WRITES)
+
+    def _has_room(self, table: Any) -> bool:
+        cuda = self._torch.cuda
+        if not cuda.is_initialized():
+            return True
+        return bool(2 * table.numel() * table.element_size() < cuda.mem_get_info()[0])
 
     def _copy(self, table: Any, device: Any) -> Any:
         kept = self._tables.get(id(table))

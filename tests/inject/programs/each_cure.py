@@ -779,6 +779,9 @@ def rows_on_gpu():
     for _ in range(2):
         rows = HOST_ROWS[INDEX.cpu()].to("cpu", copy=True)
         assert (type(rows), rows.equal(expected)) == (torch.Tensor, True)
+    with torch.inference_mode():
+        assert HOST_ROWS[INDEX.cpu()].to("cpu", copy=True).equal(expected)
+        assert HOST_ROWS[INDEX.clone()].sum() == expected.sum()
     index, rows = INDEX.cpu(), HOST_ROWS[INDEX.clone()]
     assert (index.shape, index.dtype, index.device.type, len(index)) == (
         (4096,),
