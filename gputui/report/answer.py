@@ -35,7 +35,6 @@ from gputui.report.phases import (
     phase_rows,
     shares_error_points,
 )
-from gputui.report.schema import why_empty, why_unaccounted
 from gputui.report.scope import beside_benchmark, of_benchmark
 from gputui.report.statistics import category_rows
 from gputui.report.tables import metric_text
@@ -43,7 +42,7 @@ from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_spa
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
 from gputui.report.tables.serving import server_line
-from gputui.report.verdict_words import verdict_words
+from gputui.report.verdict_words import verdict_words, why_no_verdict
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset
@@ -167,11 +166,9 @@ def _verdict_lines(verdict_of_run: Verdict, inside: str) -> Group:
 
 def _why_not(run: Run) -> Group:
     """Why there is no verdict, where no remark says it."""
-    if run.kernels:
-        return [Line("No verdict", why_unaccounted(run))]
-    if remarks(run):
+    if remarks(run) and not run.kernels:
         return []
-    return [Line("No verdict", why_empty(run))]
+    return [Line("No verdict", why_no_verdict(run))]
 
 
 def _other_findings(rest: Iterable[Finding], verdict_of_run: Verdict | None) -> Group:

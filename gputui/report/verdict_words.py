@@ -10,6 +10,8 @@ from typing import NamedTuple
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import UNSEEN
 from gputui.report.explain.verdict import WITHOUT_A_CAUSE
+from gputui.report.schema import why_empty, why_unaccounted
+from gputui.state import Run
 
 UNRECORDED = "not recorded"
 _IS_PLACE = re.compile(rf"\.py\b|{UNRECORDED}")
@@ -63,3 +65,18 @@ def _places(finding: Finding, inside: str) -> tuple[str, list[str]]:
     if (is_of_kernels or finding.view == "kernels") and not places and not inside:
         places = [UNSEEN]
     return " ".join([*(f"{one}." for one in places), inside]).strip(), others
+
+
+def why_no_verdict(run: Run) -> str:
+    """Why there is none, or none so far."""
+    if run.kernels:
+        return why_unaccounted(run)
+    statuses = {process.attached.cuda_status for process in run.processes.values()}
+    if run.is_active and "tracing" in statuses:
+        return "No kernel so far: it comes with the first steps."
+    if run.is_active and statuses == {"no CUDA"}:
+        return (
+            "The program has not loaded CUDA: it comes with the first steps on a GPU. Phases and "
+            "the host are measured meanwhile."
+        )
+    return why_empty(run) + " It comes by itself with the first steps." * run.is_active

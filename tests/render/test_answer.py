@@ -131,7 +131,7 @@ def test_without_a_verdict_it_says_why() -> None:
     cut = Session.from_events(list(open_recording(str(DATA / "h200-medium.gputui")))[:-1])
     text = answer_text(cut, cut.run, 110)
     assert "No verdict     The steps are not known yet: that takes up to 10 s of GPU work." in text
-    assert answer_text(*a_run(), 110).splitlines()[2] == "  No verdict     No GPU work so far."
+    assert "No verdict     No kernel so far: it comes with" in answer_text(*a_run(), 110)
 
 
 def test_a_program_that_was_only_looked_at_was_not_stopped() -> None:

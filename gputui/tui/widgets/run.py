@@ -15,9 +15,9 @@ from gputui.report.alerts import amount_text, condition_text
 from gputui.report.answer import outcome_words
 from gputui.report.explain import Finding, Verdict
 from gputui.report.phases import shares_error_points
-from gputui.report.schema import lost_count, why_empty, why_lost, why_unaccounted
+from gputui.report.schema import lost_count, why_lost
 from gputui.report.tables import metric_text
-from gputui.report.verdict_words import VerdictWords, verdict_words
+from gputui.report.verdict_words import VerdictWords, verdict_words, why_no_verdict
 from gputui.report.windows import tracing_cost, tracing_line
 from gputui.state import LOG_LINES, Gpu, Run, Session, lasting_alerts, remarks
 from gputui.tui.model import Model
@@ -115,28 +115,9 @@ NO_VERDICT = "No verdict: no GPU work is seen in this run."
 
 
 def unaccounted(run: Run) -> str:
-    """Why there is no verdict."""
-    if run.kernels:
-        return _no_verdict(run, why_unaccounted(run))
-    statuses = {process.attached.cuda_status for process in run.processes.values()}
-    if run.is_active and "tracing" in statuses:
-        return "No kernel yet: the verdict comes with the first steps."
-    if run.is_active and statuses == {"no CUDA"}:
-        return (
-            "No verdict yet: the program has not loaded CUDA. Phases (4) and the host (6) are "
-            "measured meanwhile; the verdict comes with the first steps on a GPU."
-        )
-    why = why_empty(run)
-    if run.is_active:
-        why += " It comes by itself with the first steps."
-    return _no_verdict(run, why)
-
-
-def _no_verdict(run: Run, why: str) -> str:
-    return f"No verdict{' yet' if run.is_active else ''}: {why[0].lower()}{why[1:]}"
-
-
-# What a view of runs shows while there is none.
+    """That there is no verdict, and why."""
+    why = why_no_verdict(run)
+    return f"No verdict{' yet' * run.is_active}: {why[0].lower()}{why[1:]}"
 
 
 # What shares are of, where that is not the steady steps; and a stretch of steps, drawn out.
