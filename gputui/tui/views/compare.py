@@ -215,7 +215,7 @@ class CompareView(TableView):
                 ((" ", "text"), *row) for row in wrap(line.strip(), width - 1, "text")]  # fmt: skip
         table = self._tables[self.tab]
         note = self.filter_note or f"{len(table.rows)} lines"
-        rows.append(self.tab_row(len(rows), width, note))
+        rows.append(self.tab_row(width, note))
         foot = wrap(_NOISE, width, "dim") if table.name.startswith("compare_") else []
         foot = foot if height >= 20 and table.name != "compare_unmatched" else []
         listed, self._listed_of = self._ordered(table), table

@@ -29,7 +29,7 @@ from gputui.tui.model import Model
 from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, heading, wrap
 from gputui.tui.widgets.processes import ProcessListView, process_columns
 from gputui.tui.widgets.table import Cursor, Move, column
-from gputui.tui.widgets.view import Details, Lead, Place
+from gputui.tui.widgets.view import Details, Lead
 
 # Hosts as rows: one a host with a cell a GPU, those in trouble first, those alike in one line.
 
@@ -267,9 +267,8 @@ class HostsView(ProcessListView):
             else:
                 row = host_line(one, gpus, width, self.model.interval_s)
             is_chosen = number == self._at.index and self.focus_on == "hosts"
-            act = partial(self._click, number)
-            self.places.append(Place(1 + len(result), 0, width, act))
-            result.append(chosen_row(row, width) if is_chosen else row)
+            row = chosen_row(row, width) if is_chosen else row
+            result.append(self.doing(row, partial(self._click, number)))
         return result
 
     def _click(self, number: int) -> None:

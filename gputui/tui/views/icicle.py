@@ -20,7 +20,7 @@ from gputui.tui.widgets.causes import look, share_bar
 from gputui.tui.widgets.run import no_run, unaccounted
 from gputui.tui.widgets.table import Move
 from gputui.tui.widgets.tree import phase_colors
-from gputui.tui.widgets.view import Details, Lead, Place, View
+from gputui.tui.widgets.view import Details, Lead, View
 
 _NAMED = 4
 """Cells from which a box has its name in it."""
@@ -140,10 +140,8 @@ class IcicleView(View):
         for depth in depths:
             line = [box for box in self._boxes if box.depth == depth]
             for part in range(high):
-                for box in line:
-                    act = partial(self._click, box.part)
-                    self.places.append(Place(len(rows), box.start, box.end, act))
-                rows.append(_line(line, width, steps, colors, chosen, is_named=not part))
+                row = _line(line, width, steps, colors, chosen, is_named=not part)
+                rows.append(self.doing_at(row, partial(self._click, line)))
         rows += self._about(whole, chosen, steps, width, height - len(rows))
         return rows[:height]
 
@@ -238,8 +236,10 @@ class IcicleView(View):
         """A phase, by its key."""
         del key
 
-    def _click(self, part: IciclePart) -> None:
-        if self._read is None:
+    def _click(self, line: Sequence[_Box], x: int) -> None:
+        """Choose the box of a line that stands in a column; the chosen one, as Enter."""
+        part = next((box.part for box in line if box.start <= x < box.end), None)
+        if self._read is None or part is None:
             return
         found = _way_to(self._read.whole, part)
         if found == self._at:

@@ -92,7 +92,7 @@ class KernelsView(TableView):
         run = tables.run
         read = self._read = self.model.once((self, self.tab), partial(self._tables, tables))
         rows = scope_rows(self.model, width, tables.instead)
-        rows.append(self._tabs(len(rows), width, tables))
+        rows.append(self._tabs(width, tables))
         if self.tab == 0 and read.categories:
             rows.append(_categories([(name, share) for name, *_, share in read.categories], width))
         columns = self._columns(read)
@@ -103,11 +103,10 @@ class KernelsView(TableView):
         names = [row.name for row in listed]
         kept = _BELOW if height >= _TALL else 0
         rows += self.table(columns, listed, names, width, height - len(rows) - kept, len(rows))
-        below = self._below(tables, width, height - len(rows) - 1)
-        self.link(below, self._leads, len(rows), 0, width)
+        below = self.leading(self._below(tables, width, height - len(rows) - 1), self._leads)
         if below:
-            self.hint(below[1], len(rows) + 1, "Enter: more", "activate")
-            self.hint(below[1], len(rows) + 1, "y: copy the name", "copy")
+            below[1] = self.hinting(below[1], "Enter: more", "activate")
+            below[1] = self.hinting(below[1], "y: copy the name", "copy")
         return rows + below
 
     def action_timeline(self) -> None:
@@ -207,14 +206,14 @@ class KernelsView(TableView):
         ranks = rank_sums(tables.run, times)
         return _Read(tuple(rows), sizes, tuple(categories), ranks)
 
-    def _tabs(self, y: int, width: int, tables: Tables) -> Row:
+    def _tabs(self, width: int, tables: Tables) -> Row:
         total = len(self._read.rows) if self._read else 0
         # No launches of a range whose calls nobody counts: a line of NCCL had thousands of kernels
         # and none.
         names = "1 name" if total == 1 else f"{total} names"
         whole = duration(sum(row.total for row in self._read.rows)) if self._read else ""
         notes = f"{names}, {tables.span}", f"100 % = {whole}"
-        return self.tab_row(y, width, self.filter_note, *(notes if total else ()))
+        return self.tab_row(width, self.filter_note, *(notes if total else ()))
 
     def _columns(self, read: _Read) -> list[Column[TableRow]]:
         if self.tab == 0:

@@ -214,7 +214,7 @@ class MemoryView(TableView, ChartedView):
         rows = [*self._above(width, above), *scope_rows(self.model, width, WHOLE)]
         if run is not None:
             rows += flow(reported_items(run), width, 2 if height < 30 else 3)
-        rows.append(self.tab_row(len(rows), width, self.filter_note))
+        rows.append(self.tab_row(width, self.filter_note))
         rows += self._table(run, width, height - len(rows), len(rows))
         details = self.activate()
         if details is None or height - len(rows) < _LEAST_BELOW:

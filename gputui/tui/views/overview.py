@@ -32,7 +32,7 @@ from gputui.tui.views.hosts import short_hosts
 from gputui.tui.views.ranks import waits
 from gputui.tui.views.serving import engine_rows
 from gputui.tui.widgets import run_panels as short
-from gputui.tui.widgets.canvas import Row, chosen_row, clip, fit, paragraph, wrap
+from gputui.tui.widgets.canvas import Row, Span, chosen_row, clip, fit, paragraph, wrap
 from gputui.tui.widgets.causes import cured_bar, hundred_bar, legend
 from gputui.tui.widgets.gpu import gpu_panel, host_panel
 from gputui.tui.widgets.lanes import newest_step_panel
@@ -59,7 +59,7 @@ from gputui.tui.widgets.run_panels import (
     distribution,
 )
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, Lead, Place, View
+from gputui.tui.widgets.view import Details, Lead, View
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -352,7 +352,7 @@ class OverviewView(View):
                 return short_hosts(self.model.hosts, width, height, self.model.interval_s)
             return self._without_run(width, height)
         read = self._of(run)
-        layout = Layout(width, chosen=self._chosen)
+        layout = Layout(width, self._linked, chosen=self._chosen)
         layout.add([run_row(run, width, lost_end=self.model.lost_end)])
         layout.add(scope_rows(self.model, width))
         layout.add(alert_rows(self.model.session, width))
@@ -366,7 +366,7 @@ class OverviewView(View):
         also: list[Row] = []
         if height >= _HIGH:  # else at the bottom: what must give way is not the panels
             self._keys += others
-            layout.add(self._also(read, width, height, len(layout.rows)))
+            layout.add(self._also(read, width, height))
         else:
             also = self._also(read, width, height)
         layout.add(engine_rows(self.model.session, width))
@@ -379,7 +379,7 @@ class OverviewView(View):
         rows = layout.rows[: height - len(also)]
         rows += [()] * (height - len(also) - len(rows)) + also
         self._keys += [key for key in others if key not in self._keys]
-        self._take_places(layout, height)
+        self._keys += dict.fromkeys(to for y, to in layout.keys if y < height)
         if self._chosen not in self._keys:
             self._chosen = 0
         return rows
@@ -394,17 +394,10 @@ class OverviewView(View):
         if not earlier_runs(self._library(), None):
             return rows
         panel = last_runs(self._library(), None, min(room - 1, 12), self._chosen, width)
-        layout = Layout(width, [*rows, ()], chosen=self._chosen)
+        layout = Layout(width, self._linked, [*rows, ()], chosen=self._chosen)
         layout.stacks([[(panel, len(panel.rows) + 1)]], [width])
-        self._take_places(layout, height)
+        self._keys += dict.fromkeys(to for _, to in layout.keys)
         return layout.rows
-
-    def _take_places(self, layout: Layout, height: int) -> None:
-        """What the keys choose, and what clicks do."""
-        self._keys += dict.fromkeys(spot.to for spot in layout.spots if spot.y < height)
-        for spots, act in ((layout.spots, self._click), (layout.titles, self._go)):
-            for spot in spots:
-                self.places.append(Place(spot.y, spot.start, spot.end, partial(act, spot.to)))
 
     # --- keys
 
@@ -502,7 +495,6 @@ class OverviewView(View):
             self._bar(layout, tree)
             return
         assert found is not None
-        top = len(layout.rows)
         self._keys.append(0)
         is_placed = bool(found.findings) and (found.findings[0].placed or "?") in found.headline
         gains = [
@@ -511,20 +503,16 @@ class OverviewView(View):
             if gain.text and not read.benchmark
         ]
         seen = MOST_SEEN if height >= _HIGH else 0 if is_placed else 2
-        layout.add(
-            verdict_rows(
-                found,
-                width,
-                is_chosen=self._chosen == 0,
-                most_seen=seen,
-                inside=read.inside,
-                benchmark=read.benchmark,
-                has_bars=bool(gains),
-            )
+        rows = verdict_rows(
+            found,
+            width,
+            is_chosen=self._chosen == 0,
+            most_seen=seen,
+            inside=read.inside,
+            benchmark=read.benchmark,
+            has_bars=bool(gains),
         )
-        for y in range(top, len(layout.rows)):
-            act = partial(self._click, 0)
-            self.places.append(Place(y, 0, width, act))
+        layout.add([self.doing(row, partial(self._click, 0)) for row in rows])
         word, sure = how_sure(found)
         if sure:
             layout.add(paragraph(f" {word:<5} ", sure, width))
@@ -566,32 +554,28 @@ class OverviewView(View):
         is_told = gains or (step_ns and layout.width >= TWO_COLUMNS)
         label = 2 + max(map(len, (now, *left))) if is_told else 0
         drawn, leaves = hundred_bar(tree, room := layout.width - 1 - start - label)
-        y = len(layout.rows)
-        for first, end, leaf in leaves:
-            go = partial(self._go, Lead("time", LEAVES[leaf].key))
-            self.places.append(Place(y, first + start, end + start, go))
+        parts = [
+            self._linked((span,), Lead("time", LEAVES[leaf].key), True)[0]
+            for span, leaf in zip(drawn, leaves, strict=True)
+        ]
         head = f" {'Now' * bool(gains)}".ljust(start)
-        layout.add([((head, "label"), *drawn, (f"  {now}" * bool(label), "text"))])
+        layout.add([((head, "label"), *parts, (f"  {now}" * bool(label), "text"))])
         for gain, cure, text in zip(gains, cures, left, strict=True):
             lead_in = f" {cure if re.search('[A-Z0-9]', cure) else capital(cure)}".ljust(start)
             layout.add([((lead_in, "label"), *cured_bar(gain, room), (f"  {text}", "text"))])
         names: Row = ((" ", "text"), *legend(tree, layout.width - 2, lead))
-        x = 0
         keys = {LEAVES[leaf].label: LEAVES[leaf].key for leaf in tree.leaves} | {"busy": "busy"}
-        for text, _ in names:
+        spans: list[Span] = []
+        for text, role in names:
             key = keys.get(text.partition(" %")[0].rstrip("<.0123456789 "))
-            if key is not None:
-                go = partial(self._go, Lead("time", key))
-                self.places.append(Place(len(layout.rows), x, x + len(text), go))
-            x += len(text)
-        layout.add([names])
+            name: Row = ((text, role),)
+            spans += name if key is None else self._linked(name, Lead("time", key), True)
+        layout.add([tuple(spans)])
 
-    def _also(self, read: Read, width: int, height: int, top: int | None = None) -> list[Row]:
-        """Further findings, each a sentence or two lines of it, from line `top` on, or at the
-        bottom."""
+    def _also(self, read: Read, width: int, height: int) -> list[Row]:
+        """Further findings, each a sentence or two lines of it."""
         shown = read.others[: max(1, height // 12)]
         rows: list[Row] = []
-        keys: list[int] = []
         for number, one in enumerate(shown, 1):
             lead = f" also  {one.word}  "
             # Of the pauses the verdict says all.
@@ -602,17 +586,17 @@ class OverviewView(View):
                 lines = paragraph(lead, said, width)
             if len(lines) > _MOST_ALSO:
                 lines = [clip(((lead, "label"), (said, "text")), width)]
-            rows += [chosen_row(row, width) for row in lines] if self._chosen == number else lines
-            keys += [number] * len(lines)
-        for y, key in enumerate(keys, height - len(rows) if top is None else top):
-            self.places.append(Place(y, 0, width, partial(self._click, key)))
+            if self._chosen == number:
+                lines = [chosen_row(row, width) for row in lines]
+            rows += [self.doing(row, partial(self._click, number)) for row in lines]
         return rows
 
+    def _linked(self, row: Row, to: Lead, at_once: bool) -> Row:
+        return self.doing(row, partial(self._go if at_once else self._click, to))
+
     def _click(self, key: Lead | int) -> None:
-        """Choose it; what is chosen, or a whole panel, as Enter."""
-        if isinstance(key, Lead) and key.key is None:
-            self._go(key)
-        elif key == self._chosen:
+        """Choose it; what is chosen, as Enter."""
+        if key == self._chosen:
             self.ask("activate")
         else:
             self._chosen = key

@@ -168,8 +168,7 @@ class PhasesView(TableView):
         if chosen_key != self.cursor.key and kernels:
             kernels, leads = self._kernels(tables, width, left)
         rows += [()] * (height - len(kernels) - len(rows))
-        self.link(kernels, leads, len(rows), 0, width)
-        return rows + kernels
+        return rows + self.leading(kernels, leads)
 
     def move(self, move: Move) -> None:
         """Left closes a phase or goes to its parent, right opens it or goes to its first child."""
@@ -315,8 +314,8 @@ class PhasesView(TableView):
                 last = found.stop - 1
         inherited = any(row.inherited_kernels for row in everything)
         rows = [heading("Phases", width, self._note(tables, run, inherited))]
-        self.hint(rows[0], top, "0 follows", "follow")
-        self.hint(rows[0], top, " of libraries", "libraries")
+        rows[0] = self.hinting(rows[0], "0 follows", "follow")
+        rows[0] = self.hinting(rows[0], " of libraries", "libraries")
         if not self.listed:
             text = (
                 "no phase matches the filter (Esc clears it)" if everything else why_no_phases(run)

@@ -35,7 +35,7 @@ from gputui.tui.widgets.run import dimmed, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import cpu_step_times, distribution
 from gputui.tui.widgets.step_columns import CUT, because_of, explained, step_bars
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice, Place
+from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice
 
 if TYPE_CHECKING:
     from gputui.report.scope import RunScope
@@ -91,7 +91,7 @@ class StepsView(DraggedView):
             self.offers = StepsView.offers | ({"sort"} if len(places) > 1 else set())
             self.device %= len(places)
             tree = trees[places[self.device]]
-            rows += self._devices(run, places, width, len(rows))
+            rows += self._devices(run, places, width)
             with_pauses = part is not None and part.name in ("TURNS", "RUN")
             self._take(columns_of_tree(tree, with_pauses=with_pauses))
             self._usual_ns = tree.step_ns.median or 0.0
@@ -238,16 +238,14 @@ class StepsView(DraggedView):
 
     # --- parts
 
-    def _devices(self, run: Run, places: list[tuple[int, int]], width: int, y: int) -> list[Row]:
+    def _devices(self, run: Run, places: list[tuple[int, int]], width: int) -> list[Row]:
         if len(places) == 1:
             return []
         process, device = places[self.device]
         rank = _rank(run, process)
         who = f"rank {rank}, " if rank is not None else ""
         text = f" {who}GPU {device}  {self.device + 1} of {len(places)}: {_ANOTHER}"
-        row = clip(((text, "label"),), width)
-        self.hint(row, y, _ANOTHER, "sort")
-        return [row]
+        return [self.hinting(clip(((text, "label"),), width), _ANOTHER, "sort")]
 
     def _lanes(self, tree: TimeTree, width: int, top: int, height: int) -> list[Row]:
         seen = self._columns
@@ -273,8 +271,8 @@ class StepsView(DraggedView):
         longest_ns = max(each.drawn_ns for each in seen)
         inside = self.inside_scope(seen)
         shown = [inside[n] for n in slowest]
-        rows: list[Row] = [heading(steps_title(tree, seen), width, slow_words(tree))]
-        self.hint(rows[0], top, NEXT_SLOW, "note(1)")
+        title = heading(steps_title(tree, seen), width, slow_words(tree))
+        rows: list[Row] = [self.hinting(title, NEXT_SLOW, "note(1)")]
         ends_at = [f"to {duration(scale)}"]
         if longest_ns > scale:
             ends_at += [f"{CUT} {duration(longest_ns)}"]
@@ -282,7 +280,7 @@ class StepsView(DraggedView):
             label = "step time" if not y else ""
             end = ends_at[y] if y < len(ends_at) else ""
             drawn = dimmed([(line, "accent")], shown)
-            rows.append(self._lane(label, drawn, end, top + len(rows), slowest))
+            rows.append(self._lane(label, drawn, end, slowest))
         rows.append(((" " * _LABEL, "text"), (numbers_row(seen, len(spread)), "dim")))
         chosen = [each for each, is_inside in zip(seen, inside, strict=True) if is_inside] or seen
         if any(each.busy is not None for each in seen):
@@ -293,24 +291,24 @@ class StepsView(DraggedView):
             mean = sum(each.whole_ns * (each.busy or 0.0) for each in blocks) / max(1, whole_ns)
             figure = f"{100 * mean:.1f} %"
             drawn = dimmed([(line, "accent")], shown)
-            rows.append(self._lane("GPU busy", drawn, figure, top + len(rows), slowest))
+            rows.append(self._lane("GPU busy", drawn, figure, slowest))
             because = dimmed([because_of(seen[n]) for n in slowest], shown)
             figure = f"{100 * (1 - mean):.1f} %"
-            rows.append(self._lane("idle because", because, figure, top + len(rows), slowest))
+            rows.append(self._lane("idle because", because, figure, slowest))
         self._lanes_of = range(top + 1, top + len(rows)), _LABEL, slowest
         marker = "".join("▲" if at in of else " " for of in spread)
         rows.append(((" " * _LABEL, "text"), (marker, "key")))
         about = self._column if len(chosen) == len(seen) else merged_columns(chosen)
         words = explained(about, tree, width)
-        self.hint(words[0], top + len(rows), "v: shares of these steps", "scope")
+        words[:1] = [self.hinting(row, "v: shares of these steps", "scope") for row in words[:1]]
         return [*rows, *words]
 
-    def _lane(self, label: str, spans: list[Span], figure: str, y: int, spread: list[int]) -> Row:
+    def _lane(self, label: str, spans: list[Span], figure: str, spread: list[int]) -> Row:
         def put(x: int) -> None:
-            self._put(spread[x])
+            self._put(spread[x - _LABEL])
 
-        self.places.append(Place(y, _LABEL, _LABEL + len(spread), act_at=put))
-        return ((f" {label:<{_LABEL - 1}}", "label"), *spans, (f" {figure:>{_FIGURE}}", "value"))
+        name, value = (f" {label:<{_LABEL - 1}}", "label"), (f" {figure:>{_FIGURE}}", "value")
+        return (name, *self.doing_at(spans, put), value)
 
 
 def _rank(run: Run, process: int) -> int | None:

@@ -45,7 +45,7 @@ from gputui.tui.widgets.causes import share_bar
 from gputui.tui.widgets.run import MARK, has_alert, no_run, scope_rows, unaccounted
 from gputui.tui.widgets.run_panels import phases
 from gputui.tui.widgets.table import Move, column
-from gputui.tui.widgets.view import Details, Lead, Place, TableView
+from gputui.tui.widgets.view import Details, Lead, TableView
 
 # A line of the time tree, and what is known of the chosen one in words.
 
@@ -223,7 +223,7 @@ class TimeView(TableView):
         tree = found.shares_tree if found else None
         if found is None or tree is None:
             why = wrap(unaccounted(run), width - 2, "text", "  ")
-            return [*why, *self._on_cpu(run, width, height - len(why), top + len(why))]
+            return [*why, *self._on_cpu(run, width, height - len(why))]
         is_beside = width >= BESIDE
         left = (width * 5 + 4) // 9 if is_beside else width
         lines = self._listed(tree, kernels)
@@ -240,18 +240,17 @@ class TimeView(TableView):
         if is_beside:
             for words in scope_words(tree, self.model.scope):
                 rows += wrap(words, left - 2, "dim", " ")
-            rows += self._from_above(run, left, height - len(rows), top + len(rows))
+            rows += self._from_above(run, left, height - len(rows))
         chosen = self._line
         if chosen is None:
             return rows
         leads: dict[Row, Lead] = {}
         at, y = (left + 2, 0) if is_beside else (0, len(rows))
         known = about(self.model, run, found, chosen, self._own(chosen), width - at, leads)
-        known = in_room(known, height - y, chosen)
-        self.link(known, leads, top + y, at, width)
+        known = self.leading(in_room(known, height - y, chosen), leads)
         return beside([(rows, left), (known, width - at)]) if is_beside else [*rows, *known]
 
-    def _from_above(self, run: Run, width: int, height: int, y: int) -> list[Row]:
+    def _from_above(self, run: Run, width: int, height: int) -> list[Row]:
         """The same as a picture, where there is room, which leads to the view of it."""
         if height < _LEAST_PICTURE:
             return []
@@ -259,12 +258,10 @@ class TimeView(TableView):
         if not whole.ns:
             return []
         drawn = picture(run, whole, steps, width, height - 2)
-        rows = [(), heading("As a picture", width, "2 has it larger"), *drawn]
-        act = partial(self.lead, Lead("icicle"))
-        self.places += [Place(y + line, 0, width, act) for line in range(1, len(rows))]
-        return rows
+        rows = [heading("As a picture", width, "2 has it larger"), *drawn]
+        return [(), *(self.doing(row, partial(self.lead, Lead("icicle"))) for row in rows)]
 
-    def _on_cpu(self, run: Run, width: int, height: int, top: int) -> list[Row]:
+    def _on_cpu(self, run: Run, width: int, height: int) -> list[Row]:
         """Where the time of the CPU goes, by phase: all that is known without GPU work."""
         steps = in_main_step(run, phase_rows(run))
         panel = phases(steps, max(0, height - 3), 0, run.is_active, width)
@@ -274,7 +271,7 @@ class TimeView(TableView):
         leads = {
             row: Lead("phases", step.key) for row, step in zip(panel.rows, steps, strict=False)
         }
-        self.link(rows, {rows[1]: Lead("phases"), **leads}, top, 0, width)
+        rows = self.leading(rows, {rows[1]: Lead("phases"), **leads})
         if not steps[0].per_step_ns and (ns := outside_ns(run)):
             rows.append(((f" {OUTSIDE}  ", "dim"), (duration(ns), "value")))
         return rows

@@ -43,7 +43,7 @@ from gputui.tui.widgets.lanes import (
 )
 from gputui.tui.widgets.run import no_run
 from gputui.tui.widgets.table import Move
-from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice, Place
+from gputui.tui.widgets.view import Details, DraggedView, Lead, Notice
 
 if TYPE_CHECKING:
     from gputui.tui.app import GputuiApp
@@ -316,16 +316,14 @@ class TimelineView(DraggedView):
         window = self._window(run, lanes)
         about = self._about(window, width)
         room = max(3, height - _HEAD - max(_ABOUT, len(about)))
-        rows: list[Row] = [self._title(run, lanes, width), *self._strip(window)]
+        *strip, axis = self._strip(window)
+        rows: list[Row] = [self._title(run, lanes, width)]
+        rows += [*(self._clicked(row, self._go_to) for row in strip), axis]
         first = len(rows)
-        for y in range(1, first - 1):
-            self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=self._go_to))
         lines = self._in_sight(window, room)
-        for y, line in enumerate(lines, first):
-            rows.append(line.drawn)
-            if line.lane is not None:
-                act_at = partial(self._click_at, line.lane)
-                self.places.append(Place(y, LABEL, LABEL + self._cells, act_at=act_at))
+        for line in lines:
+            at = None if line.lane is None else partial(self._click_at, line.lane)
+            rows.append(line.drawn if at is None else self._clicked(line.drawn, at))
         self._lanes_of = (range(first, len(rows)), LABEL, range(self._cells))
         rows += idle_legend(lines, width) if len(lines) < room else []
         rows += self._missing(run, lanes, width)
@@ -336,12 +334,15 @@ class TimelineView(DraggedView):
             room = height - len(about) - len(rows) - len(table)
             table += whole.table(width, room, "In the whole step")
         for row, name in table:
-            if name:
-                act = partial(self._to_usual, name)
-                self.places.append(Place(len(rows), 0, width, act))
-            rows.append(row)
+            act = partial(self._to_usual, name)
+            rows.append(self.doing(row, act) if name else row)
         rows += [()] * (height - len(about) - len(rows))
         return [*rows[: height - len(about)], *about]
+
+    def _clicked(self, row: Row, act: Callable[[int], None]) -> Row:
+        """A line, a click on one of whose cells does something with the number of that."""
+        label, *cells, figure = row
+        return (label, *self.doing_at(cells, lambda x: act(x - LABEL)), figure)
 
     def _missing(self, run: Run, lanes: TracedLanes, width: int) -> list[Row]:
         """That most operations of the step that is shown are not in it, where it is so: what looks

@@ -33,21 +33,14 @@ def share_bar(leaf: Leaf, fraction: float, width: int) -> Span:
     return (texture * round(min(1.0, fraction) * width) or "▏").ljust(width), role
 
 
-def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[tuple[int, int, Leaf]]]:
-    """All of the time in `width` cells, and where each leaf is."""
+def hundred_bar(tree: TimeTree, width: int) -> tuple[Row, list[Leaf]]:
+    """All of the time in `width` cells, and of which leaf each span is."""
     known = leaf_shares(tree)
     leaves = [*known.busy, *known.idle]
     cells = apportion([float(tree.leaves[leaf]) for leaf in leaves], width)
-    spans: list[Span] = []
-    places = []
-    at = 0
-    for leaf, size in zip(leaves, cells, strict=True):
-        if size:
-            texture, role = look(leaf)
-            spans.append((texture * size, role))
-            places.append((at, at + size, leaf))
-            at += size
-    return tuple(spans), places
+    shown = [(leaf, size) for leaf, size in zip(leaves, cells, strict=True) if size]
+    spans = [(look(leaf).texture * size, look(leaf).role) for leaf, size in shown]
+    return tuple(spans), [leaf for leaf, _ in shown]
 
 
 def cured_bar(gain: Gain, width: int) -> Row:

@@ -43,6 +43,15 @@ _WORDS = {"▾": "open", "▸": "closed", "▼": "sorted by "}
 _GAP = re.compile(r" {3,}")
 
 
+ACT = "→"
+"""In a role: behind it stands the number of what a click on its span does."""
+
+
+def look_of(role: str) -> str:
+    """A role without what a click does."""
+    return role.partition(ACT)[0]
+
+
 def readable(rows: Sequence[Row]) -> list[Row]:
     """The rows that say something, in words: no charts, no textures, no blank rows."""
     found = []
@@ -63,7 +72,7 @@ def readable(rows: Sequence[Row]) -> list[Row]:
             )
             is_of_chart |= bool(_SINGLE.search(text))
             spans.append((said, role))
-        says = [role for text, role in spans if text.strip()]
+        says = [look_of(role) for text, role in spans if text.strip()]
         if says and not (is_of_chart and says in (["label"], ["value"])):
             found.append(tuple(spans))
     return found
@@ -73,7 +82,7 @@ def chosen_place(rows: Sequence[Row]) -> tuple[int, int] | None:
     """Where what is chosen begins: column and row. None where nothing is."""
     for y, row in enumerate(rows):
         for number, (_, role) in enumerate(row):
-            if role in _CHOSEN:
+            if look_of(role) in _CHOSEN:
                 return row_width(row[:number]), y
     return None
 
@@ -181,6 +190,7 @@ class LineView(Widget):
         super().notify_style_update()
 
     def _look(self, role: str) -> Style:
+        role = look_of(role)
         if role not in self._looks:
             part = role_style(self.app, role)
             self._looks[role] = Style(bgcolor=self.rich_style.bgcolor) + part

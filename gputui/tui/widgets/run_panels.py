@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from operator import itemgetter
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.kernel_categories import cut_apart
@@ -20,7 +21,17 @@ from gputui.report.statistics import TableRow, classes_of
 from gputui.report.tables.time import whole_in_words
 from gputui.report.tables.timing import StepColumn, columns_of_tree
 from gputui.state import Run
-from gputui.tui.widgets.canvas import ELLIPSIS, Row, bar, beside, chosen_row, fit, flow, heading
+from gputui.tui.widgets.canvas import (
+    ELLIPSIS,
+    Row,
+    bar,
+    beside,
+    chosen_row,
+    fit,
+    flow,
+    heading,
+    pad,
+)
 from gputui.tui.widgets.causes import cause_rows, leaf_named, look
 from gputui.tui.widgets.run import log_rows, output_note
 from gputui.tui.widgets.step_columns import CUT, spread, step_bars
@@ -80,24 +91,16 @@ class Panel:
     """How many rows there would be: the heading says how many of them are shown. 0 says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """Where something stands on the screen, and where it leads."""
-
-    y: int
-    start: int
-    end: int
-    to: Lead
-
-
 @dataclass(slots=True)
 class Layout:
     """Rows from the top, and what can be chosen in them, in the order in which it is read."""
 
     width: int
+    link: Callable[[Row, Lead, bool], Row]
+    """A row that leads somewhere when it is clicked, at once or once it is chosen."""
     rows: list[Row] = field(default_factory=list)
-    spots: list[Spot] = field(default_factory=list)
-    titles: list[Spot] = field(default_factory=list)
+    keys: list[tuple[int, Lead]] = field(default_factory=list)
+    """What can be chosen, with its line."""
     chosen: Lead | int = 0
     """What is chosen: where it leads, or which finding it is. The heading of its panel stands
     out."""
@@ -111,40 +114,40 @@ class Layout:
         included."""
         top, x = len(self.rows), 0
         blocks: list[tuple[list[Row], int]] = []
-        spots: list[list[Spot]] = []
+        keys: list[tuple[int, int, list[tuple[int, Lead]]]] = []
         for stack, width in zip(stacks, widths, strict=True):
             rows: list[Row] = []
             for panel, height in stack:
                 rows += [()] * bool(rows)
-                drawn, own = self._drawn(panel, top + len(rows), x, width, height)
+                drawn, own = self._drawn(panel, top + len(rows), width, height)
+                keys.append((top + len(rows), x, own))
                 rows += drawn
-                spots.append(own)
             blocks.append((rows, width))
             x += width + GAP
-        # In the order in which they are read.
-        for own in sorted(filter(None, spots), key=lambda own: (own[0].y, own[0].start)):
-            self.spots += own
+        for _, _, own in sorted(keys, key=itemgetter(0, 1)):  # as they are read
+            self.keys += own
         self.rows += beside(blocks, GAP)
 
     def _drawn(
-        self, panel: Panel, top: int, x: int, width: int, height: int
-    ) -> tuple[list[Row], list[Spot]]:
+        self, panel: Panel, top: int, width: int, height: int
+    ) -> tuple[list[Row], list[tuple[int, Lead]]]:
         shown = panel.rows[: max(0, height - 1)]
         note = f"{len(shown)} of {panel.of}" if panel.of > len(shown) else panel.note
-        spots = [
-            Spot(top + 1 + number, x, x + width, to)
-            for number, to in panel.items.items()
-            if number < len(shown)
+        items = {number: to for number, to in panel.items.items() if number < len(shown)}
+        shown += [()] * (height - 1 - len(shown))
+        is_whole = bool(panel.view and not items)  # no row leads anywhere: all of it does
+        if is_whole:
+            items = dict.fromkeys(range(len(shown)), Lead(panel.view))
+        rows = [
+            self.link(pad(row, width), items[number], is_whole) if number in items else row
+            for number, row in enumerate(shown)
         ]
-        if panel.view:
-            self.titles.append(Spot(top, x, x + width, Lead(panel.view)))
-        if panel.view and not spots:  # no row leads anywhere: all of it does
-            whole = range(top + 1, top + height)
-            spots = [Spot(y, x, x + width, Lead(panel.view)) for y in whole]
         title = heading(panel.title, width, note)
-        if any(spot.to == self.chosen for spot in spots):
+        if self.chosen in items.values():
             title = tuple((text, _FOCUSED.get(role, role)) for text, role in title)
-        return [title, *shown, *[()] * (height - 1 - len(shown))], spots
+        if panel.view:
+            title = self.link(title, Lead(panel.view), True)
+        return [title, *rows], [(top + 1 + number, to) for number, to in items.items()]
 
 
 def columns_of(width: int, count: int) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Size
@@ -23,7 +24,7 @@ from gputui.tui.model import Model
 from gputui.tui.shell.keys import is_key, named
 from gputui.tui.widgets.canvas import Row, Span, bar, heading
 from gputui.tui.widgets.causes import look
-from gputui.tui.widgets.line_view import WIDTH, LineView
+from gputui.tui.widgets.line_view import ACT, WIDTH, LineView, look_of
 from gputui.tui.widgets.table import (
     Cursor,
     Move,
@@ -45,25 +46,6 @@ class Lead:
 
     view: str
     key: Hashable = None
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Cells of a row that do something when they are clicked, all the same or each its own."""
-
-    y: int
-    start: int
-    end: int
-    act: Callable[[], object] | None = None
-    act_at: Callable[[int], None] | None = None
-    """In place of `act`: is given which of the cells was clicked, the first one 0."""
-
-    def click(self, x: int) -> None:
-        """Do what the cell in this column is for."""
-        if self.act_at is not None:
-            self.act_at(x - self.start)
-        elif self.act is not None:
-            self.act()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +90,8 @@ class View(LineView):
         self.model = model
         self.cursor = Cursor()
         self.needle = ""
-        self.places: list[Place] = []
+        self._acts: list[Callable[[int], object]] = []
+        """What clicks do, by the numbers in the roles of what is shown."""
 
     @property
     def has_lines(self) -> bool:
@@ -124,7 +107,7 @@ class View(LineView):
         width, height = self.size
         if not (width and height):
             return
-        self.places = []
+        self._acts = []
         if is_too_small(self.app.size):
             need = f"needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {self.app.size.width}×"
             need += str(self.app.size.height)
@@ -163,7 +146,7 @@ class View(LineView):
     @property
     def painted(self) -> list[Row]:
         """What is shown, with its looks: the same rows are the same picture."""
-        return list(self._rows)
+        return [tuple((text, look_of(role)) for text, role in row) for row in self._rows]
 
     @property
     def copied(self) -> str:
@@ -188,28 +171,42 @@ class View(LineView):
         self._roll("up", event)
 
     def on_click(self, event: events.Click) -> None:
-        """What stands under the pointer: a place that does something, or a key."""
-        for place in self.places:
-            if place.y == event.y and place.start <= event.x < place.end:
-                place.click(event.x)
-                return
-        if is_key([key := named(self.find_key_at(event.x, event.y))], replays=True):
+        """What stands under the pointer: what does something, or a key."""
+        left, act = event.x, ""
+        for text, role in self._rows[event.y] if event.y < len(self._rows) else ():
+            left -= cell_len(text)
+            if left < 0:
+                act = role.partition(ACT)[2]
+                break
+        if act:
+            self._acts[int(act)](event.x)
+        elif is_key([key := named(self.find_key_at(event.x, event.y))], replays=True):
             self.app.simulate_key(key)
 
-    def link(
-        self, rows: Sequence[Row], leads: Mapping[Row, Lead], y: int, start: int, end: int
-    ) -> None:
-        """Let clicks on those of `rows` that lead somewhere do so. They stand from line `y` on, in
-        the cells from `start` up to `end`."""
-        for line, row in enumerate(rows, y):
-            if (to := leads.get(row)) is not None:
-                self.places.append(Place(line, start, end, partial(self.lead, to)))
+    def doing(self, row: Row, act: Callable[[], object]) -> Row:
+        """A row, a click on which does something."""
+        return self.doing_at(row, lambda _: act())
 
-    def hint(self, row: Row, y: int, text: str, action: str) -> None:
-        """Let a click on a text of `row`, which stands in line `y`, do what a key does."""
-        line = "".join(part for part, _ in row)
-        if (x := line.find(text)) >= 0:
-            self.places.append(Place(y, x, x + len(text), partial(self.ask, action)))
+    def doing_at(self, row: Sequence[Span], act: Callable[[int], object]) -> Row:
+        """The same, which is given the column of the view that was clicked."""
+        self._acts.append(act)
+        return tuple((text, f"{role}{ACT}{len(self._acts) - 1}") for text, role in row)
+
+    def leading(self, rows: Sequence[Row], leads: Mapping[Row, Lead]) -> list[Row]:
+        """Rows, with clicks on those that lead somewhere."""
+        return [
+            row if (to := leads.get(row)) is None else self.doing(row, partial(self.lead, to))
+            for row in rows
+        ]
+
+    def hinting(self, row: Row, text: str, action: str) -> Row:
+        """A row in which a click on a text does what a key does."""
+        spans: list[Span] = []
+        for part, role in row:
+            before, hint, after = part.partition(text)
+            act = partial(self.ask, action)
+            spans += [(before, role), *self.doing(((hint, role),), act), (after, role)]
+        return tuple(span for span in spans if span[0])
 
     def ask(self, action: str) -> None:
         """Have a key's action done."""
@@ -454,15 +451,14 @@ class TableView(View):
     def on_record_table_title_clicked(self, message: RecordTable.TitleClicked) -> None:
         self.sort_by(message.title)
 
-    def tab_row(self, y: int, width: int, *notes: str) -> Row:
+    def tab_row(self, width: int, *notes: str) -> Row:
         """Titles of tabs, each of which a click chooses, then as many notes as fit."""
         spans: list[Span] = []
         x = 0
         for number, title in enumerate(self.tabs):
             text = f" {title} "
-            spans += [(text, "tab-active" if number == self.tab else "tab"), (" ", "text")]
-            act = partial(self.put_tab, number)
-            self.places.append(Place(y, x, x + len(text), act))
+            tab: Row = ((text, "tab-active" if number == self.tab else "tab"),)
+            spans += [*self.doing(tab, partial(self.put_tab, number)), (" ", "text")]
             x += len(text) + 1
         for note in notes:
             if note and x + len(note) + 2 <= width:
