@@ -25,7 +25,7 @@ from pathlib import Path
 from gputui.render import formats
 from gputui.report.tables.processes import ProcessRow
 from gputui.tui.running import run_app
-from gputui.collect.catalogue import Workload
+from gputui.collect.catalogue import Catalogue, Workload
 from gputui.tui.dialogs import boxes, workloads
 from gputui.tui.shell.main import MainScreen
 from gputui.tui.widgets.view import Details
@@ -37,7 +37,7 @@ MAKE = {
     "ExportDialog": lambda: boxes.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
-    "WorkloadDialog": lambda: workloads.WorkloadDialog({}, ""),
+    "WorkloadDialog": lambda: workloads.WorkloadDialog(lambda: Catalogue(schema=1, workloads=()), {}, ""),
     "WorkloadForm": lambda: workloads.WorkloadForm(Workload(name="x"), {}, None, None),
 }
 
