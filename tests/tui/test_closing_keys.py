@@ -31,13 +31,15 @@ from gputui.tui.shell.main import MainScreen
 from gputui.tui.widgets.view import Details
 from tests.tui import scripted
 
+NO_WORKLOADS = Catalogue(schema=1, workloads=())
+
 MAKE = {
     "Question": lambda: boxes.Question("A title", [], boxes.Answer("y", "yes")),
     "DetailsBox": lambda: boxes.DetailsBox(Details("A title", ())),
     "ExportDialog": lambda: boxes.ExportDialog(Path("a-path"), formats.every(), "Export it"),
     "SignalQuestion": lambda: boxes.SignalQuestion(ProcessRow(1)),
     "Prompt": lambda: boxes.Prompt("A title", "A hint.", "go", "a text"),
-    "WorkloadDialog": lambda: workloads.WorkloadDialog(lambda: Catalogue(schema=1, workloads=()), {}, ""),
+    "WorkloadDialog": lambda: workloads.WorkloadDialog(lambda: NO_WORKLOADS, {}, ""),
     "WorkloadForm": lambda: workloads.WorkloadForm(Workload(name="x"), {}, None, None),
 }
 
