@@ -278,6 +278,7 @@ class DeviceSteps:
         else:
             self.time.account(until_ns)
         ended = until_ns is None
+        self._scopes.are_marked = self.source not in (None, "repetition", "nvtx")
         if self._left_ns is not None and (ended or self._left_ns[1] <= self.time.accounted_ns):
             over_ns, next_ns = self._left_ns
             done_ns = self.time.tracks.busy_until(next_ns)

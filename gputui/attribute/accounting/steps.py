@@ -99,6 +99,9 @@ class StepScopes:
 
     def __init__(self) -> None:
         self.loop = 0
+        self.are_marked = False
+        """Whether the program marks the steps: one that is as long as usual is a step then, also
+        where operations are missing, as of a buffer that came too late."""
         self._early: list[Step] = []
         self._odd: list[Classified] = []
         self._settled = False
@@ -260,7 +263,9 @@ class StepScopes:
             return Classified(step, Scope.STEADY, self.loop)
         # Of steps that a program declares all count: five of ten measured ones were taken for warm-
         # up, and an answer's step was 68 ms where the workload's was 83.
-        if not self._is_trusted and step.operations < EVALUATION * self._usual_operations:
+        is_usual = abs(step.length_ns - self._typical_ns) <= SETTLED_WITHIN * self._typical_ns
+        has_few = step.operations < EVALUATION * self._usual_operations
+        if not self._is_trusted and has_few and not (self.are_marked and is_usual):
             return Classified(step, Scope.EVALUATION, self.loop)
         if not self._is_trusted and step.length_ns > max(PAUSE * self._typical_ns, PAUSE_NS):
             return Classified(step, Scope.PAUSE, self.loop)

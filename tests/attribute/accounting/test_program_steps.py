@@ -186,8 +186,10 @@ def test_micro_batches_are_the_calls_of_the_model_within_a_step(source, learned)
     assert [loop.micro_batches for loop in steady] == [None if learned == 500 else 4]
 
 
-def test_steps_whose_operations_come_after_those_of_later_ones_are_as_long_as_they_are():
-    """A flush brings one thread's buffer later than another's: five steps of 160 were one."""
+@pytest.mark.parametrize("asked", [15, 25])
+def test_steps_whose_operations_come_after_those_of_later_ones_are_as_long_as_they_are(asked):
+    """A flush brings one buffer later than another: five steps of 160 were one, and others had
+    half of their operations."""
     program, late = Program(), []
     traced = Traced(program)
     for first in range(0, 500, 25):
@@ -196,12 +198,24 @@ def test_steps_whose_operations_come_after_those_of_later_ones_are_as_long_as_th
             (late if 15 <= n - first < 20 else records).extend(_launches(program, n * 4 * MS, 50))
             records.append(_mark(program, n + 1, n * 4 * MS + 3 * MS))
         read_s = (first + 25) * 0.004
-        traced.feed([*records, program.flush((first + 15) * 4 * MS)], read_s)
+        traced.feed([*records, program.flush((first + asked) * 4 * MS)], read_s)
         traced.collect(read_s)
     run = traced.finish(*late, seconds=2.1)
     source, mean_ns, count = _mean_ns(run)
     assert (source, count) == ("optimizer", 499)
     assert mean_ns == pytest.approx(4 * MS, rel=0.01)
+    assert sum(loop.operations for loop in run.loops.values()) == 500 * 50
+
+
+def test_marked_steps_that_lack_operations_begin_no_other_loop():
+    """Half of those of seven steps in a row were lost."""
+    program = Program()
+    steps = [
+        [*_launches(program, n * 20 * MS, 45 if 60 <= n < 67 else 90),
+         _mark(program, n + 1, n * 20 * MS + 19 * MS)]
+        for n in range(120)
+    ]  # fmt: skip
+    assert _mean_ns(_run(program, steps, 8))[2] in (118, 119)
 
 
 def test_a_pause_for_input_is_of_the_step_it_is_in():
