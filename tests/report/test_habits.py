@@ -32,6 +32,7 @@ from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
+    AS_IT_IS,
     BY_MASK,
     COMPILE_WHOLE,
     LOOP_INSIDE,
@@ -1131,3 +1132,27 @@ def test_the_waits_and_launches_of_a_loop_over_values_are_one_finding(
     assert len(found) == (1 if is_one else 2)
     if is_one:
         assert found[0].modelled[0].low == pytest.approx(1 / 0.108, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "path", "is_told"),
+    [
+        ("256x4x84x84:float32:cpu", "/u/t.py", True),
+        ("256x4x84x84:uint8:cpu", "/u/t.py", False),
+        ("256x4x84x84:float32:cpu", "/u/other.py", False),
+    ],
+)
+def test_floats_that_the_cpu_makes_of_bytes_are_to_be_made_on_the_gpu(
+    shape: str, path: str, is_told: bool
+) -> None:
+    lines = [
+        LineDefined(time_ns=0, process=1, line=3, path=path, number=9, function="stack"),
+        LineDefined(time_ns=0, process=1, line=4, path="/u/t.py", number=20, function="sample"),
+    ]
+    steps = replace(
+        delta({Leaf.HOST: 0.7, Leaf.MATMUL: 0.3}),
+        line_samples=(LineSamples(1, 0, 0, 3, 20, int(Leaf.HOST)),),
+        line_calls=(LineCalls(4, "to", STEPS, STEPS * 28_901_376, shape),),
+    )
+    [found] = concluded(*lines, steps).findings
+    assert (found.advice == AS_IT_IS) is is_told
