@@ -5,7 +5,6 @@ import io
 import json
 import math
 import os
-import pickle
 import sys
 import threading
 import time
@@ -852,44 +851,6 @@ def items_together():
     return views[3].item() == 5.0
 
 
-@check
-def items_deferred():
-    x = torch.arange(4.0)
-    first, second = (x * x).sum().item(), x[1].item()
-    loss, count = x.sum().item(), (x > 1).sum().item()
-    total = 1 + sum(value.item() for value in x) / 2 - -loss * count
-    x += 1
-    assert x[1].item() == 2.0
-    pairs = [(a.item(), b.item()) for a, b in zip(x, 2 * x, strict=True)]
-    assert pairs == [(n, 2 * n) for n in (1.0, 2.0, 3.0, 4.0)]
-    assert isinstance(loss, float)
-    assert isinstance(count, int)
-    assert not isinstance(count, float)
-    assert (f"{loss:.1f} {count}", first) == ("6.0 2", 14.0)
-    assert (second, [0, 1, 2][count], total, round(loss / 7, 2)) == (1.0, 2, 16.0, 0.86)
-    assert json.loads(json.dumps({"loss": x[3].item()})) == {"loss": 4.0}
-    assert pickle.loads(pickle.dumps([x[3].item()])) == [4.0]
-    assert torch.tensor([x[0].item(), 2.0]).tolist() == [1.0, 2.0]
-    assert (x * (x[1].item() * 1)).tolist() == (x[1].item() * x).tolist() == [2.0, 4.0, 6.0, 8.0]
-    y = x.clone()
-    y.add_(x[0].item()).clamp_(max=x[3].item())
-    assert y.tolist() == [2.0, 3.0, 4.0, 4.0]
-    assert torch.histc(x, 3, min=x.min().item(), max=x.max().item()).tolist() == [1.0, 1.0, 2.0]
-    assert (
-        torch.full((x[1].item() and (x > 1).sum().item(),), x.sum().item()).tolist() == [10.0] * 3
-    )
-    assert sum(value.norm().item() ** 2 for value in (x, x)) ** 0.5 > 7.7
-    assert numpy.mean([x[0].item(), x[1].item()]) == 1.5
-    assert math.isclose(max(x[0].item(), x[1].item()), 2.0)
-    try:
-        seen = str(x[0].item() / (x[0].item() - 1))
-    except ZeroDivisionError:
-        seen = ""
-    assert not seen
-    x += 1
-    return type(x[0].item()) is float
-
-
 class DynamicLayer:
     sums = torch.zeros(1)
 
@@ -1368,7 +1329,6 @@ BEFORE = {
     ),
     "copies_kept": lambda: setattr(kept_copies.CopiesKept, "is_far", lambda *_: True),
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
-    "items_deferred": lambda: setattr(waits.ItemsDeferred, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
