@@ -29,13 +29,15 @@ from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
     NEAR,
-    UNKNOWN,
     MeasuredGain,
-    Sameness,
     is_decided,
     show_nothing,
 )
 from gputui.trial.runs import Pair, RunStep
+from gputui.trial.sameness import (
+    UNKNOWN,
+    Sameness,
+)
 
 if TYPE_CHECKING:
     from gputui.report.explain import Finding

@@ -14,6 +14,11 @@ from typing import NamedTuple
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND, DIFFERENT
 from gputui.cures.ablations import NoSaves
+from gputui.trial.alternation import (
+    LEAST_S,
+    RUN_S,
+    Alternation,
+)
 from gputui.trial.outcome import (
     Measured,
     Outcome,
@@ -27,16 +32,9 @@ from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
     LEAST_GAIN,
-    LEAST_S,
     LOOKS,
-    RUN_S,
-    Alternation,
-    Sameness,
     gain_of_pairs,
     gain_of_runs,
-    sameness_by_scatter,
-    sameness_of,
-    sameness_within_a_run,
     show_nothing,
 )
 from gputui.trial.runs import (
@@ -52,6 +50,12 @@ from gputui.trial.runs import (
     is_measured,
     run_once,
     run_step,
+)
+from gputui.trial.sameness import (
+    Sameness,
+    sameness_by_scatter,
+    sameness_of,
+    sameness_within_a_run,
 )
 
 ROUNDS = 3

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from gputui.collect.child import ChildEnding
 from gputui.cures import hook
-from gputui.trial.proof import Alternation, MeasuredGain, gain_of_pairs, gain_of_runs
+from gputui.trial.alternation import Alternation
+from gputui.trial.proof import MeasuredGain, gain_of_pairs, gain_of_runs
 from gputui.trial.runs import (
     MEASURED_S,
     WITH_PAUSES_S,
@@ -355,13 +356,25 @@ class Simulated(NamedTuple):
 
 
 def switched(
-    kind: Kind, seed: str, gain: float = 1.0, cures: int = 1, switch_s: float = SWITCH_S
+    kind: Kind,
+    seed: str,
+    gain: float = 1.0,
+    cures: int = 1,
+    switch_s: float = SWITCH_S,
+    *,
+    until_claimed: bool = False,
 ) -> Simulated:
-    """A run with so many cures that are switched, until their gains are known or BUDGET_S."""
+    """A run with so many cures that are switched, until their gains are known or BUDGET_S, or the
+    first is claimed."""
     rng = random.Random(seed)
     program, names = kind(rng, gain), [str(number) for number in range(cures)]
     alternation = Alternation({name: [] for name in names}, BUDGET_S)
-    run = _run(program, rng, names, alternation.look, switch_s)
+
+    def until(run: _Run, seconds: float) -> str:
+        known = gain_of_pairs(run.steps.pairs(names[0]), cures) if until_claimed else None
+        return "claimed" if known and known.is_claimed else alternation.look(run, seconds)
+
+    run = _run(program, rng, names, until, switch_s)
     gains = tuple(gain_of_pairs(run.steps.pairs(name), cures) for name in names)
     return Simulated(gains, program.now_s)
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from gputui.collect.child import ChildEnding
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
-from gputui.trial.proof import printed_values, sameness_by_scatter
-from gputui.trial.proof import sameness_of_outputs as of_outputs
-from gputui.trial.proof import sameness_of_prints as of_prints
-from gputui.trial.proof import sameness_of_runs as of_runs
-from gputui.trial.proof import sameness_within_a_run as within_a_run
 from gputui.trial.runs import Block, ProgramResult, Steps
+from gputui.trial.sameness import printed_values, sameness_by_scatter
+from gputui.trial.sameness import sameness_of_outputs as of_outputs
+from gputui.trial.sameness import sameness_of_prints as of_prints
+from gputui.trial.sameness import sameness_of_runs as of_runs
+from gputui.trial.sameness import sameness_within_a_run as within_a_run
 
 FALLING = [2.0 * 0.99**n for n in range(100)]
 

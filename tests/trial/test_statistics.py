@@ -21,6 +21,7 @@ from msgspec import structs
 
 from gputui.cures import hook
 from gputui.trial import proof
+from gputui.trial.alternation import Alternation
 from gputui.trial.proof import (
     LOOKS,
     WAITS,
@@ -30,7 +31,7 @@ from gputui.trial.proof import (
     gain_of_runs,
     student,
 )
-from gputui.trial.runs import Block, Pair, RunInFolder, RunStep
+from gputui.trial.runs import Block, Pair, RunInFolder, RunStep, Steps
 from tests.trial.simulated import KINDS, WAITING, Simulated, by_runs, switched
 
 SERIES = 1000
@@ -357,6 +358,87 @@ def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) ->
     first, later = pairs(400)
     assert first <= 16
     assert later > 10
+
+
+def test_ablations_come_last_and_nothing_is_saved_from_the_first_on(tmp_path: Path) -> None:
+    """Once one was on no cure is switched any more, whatever is asked for."""
+    module = hook("trial")
+    names = {"cures": ["taken away", "cure"], "bounds": ["taken away"], "held_then": ["no_saves"]}
+    switches = _Switches()
+    asked = module.Plan(json.dumps({**names, "warm_s": 0.0, "block_s": 0.0}))
+    trial = module.TrialInProgram(asked, str(tmp_path), switches, ())
+    site, run, is_saved = trial.site("optimizer", "SGD"), RunInFolder(tmp_path), []
+
+    def steps(count: int) -> dict[str, int]:
+        for _ in range(count):
+            trial.step(site, 0, 0)
+            is_saved.append("no_saves" not in switches.undo)
+        run.reader.poll()
+        assert run.reader.steps is not None
+        return {name: len(run.reader.steps.pairs(name)) for name in names["cures"]}
+
+    before = steps(80)
+    assert before["cure"] > 10
+    assert not before["taken away"]
+    assert all(is_saved)
+    run.keep(["taken away"], before["cure"] + 2)
+    then = steps(80)
+    run.keep(["cure", "taken away"], 0)
+    last = steps(80)
+    assert before["cure"] <= then["cure"] == last["cure"]
+    assert 0 < then["taken away"] < last["taken away"]
+    assert is_saved == sorted(is_saved, reverse=True)
+    assert not is_saved[-1]
+
+
+def test_what_gains_is_proven_before_others_have_their_pairs() -> None:
+    """Of twelve cures it takes less than twice the time that it takes alone, in the middle."""
+    seconds = {
+        cures: statistics.median(
+            switched(KINDS["steady"], f"first {number}", 2.0, cures, until_claimed=True).seconds
+            for number in range(5)
+        )
+        for cures in (1, 12)
+    }
+    assert seconds[12] < 2.5 * seconds[1]
+
+
+def run_with(pairs: dict[str, list[float]]) -> RunInFolder:
+    """A run in which blocks of these cures had such ratios, one pair a second."""
+    run = RunInFolder(Path("/nowhere"))
+    steps = run.reader.processes.setdefault(1, Steps(1, site="step"))
+    number = itertools.count()
+    for name, ratios in pairs.items():
+        for ratio in ratios:
+            pair = next(number)
+            times = {False: round(ratio * 1e9), True: 10**9}
+            steps.blocks += [Block(pair, name, on, 1, ns, 0) for on, ns in times.items()]
+    return run
+
+
+def test_who_gets_the_next_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cure that shows most; ablations once none does; and none that a run waits for."""
+    kept: list[list[str]] = []
+    monkeypatch.setattr(RunInFolder, "keep", lambda _, cures, __: kept.append(cures))
+    names = ["a", "b", "taken away", "taken, too"]
+    waits = {"run": {"taken, too"}}
+
+    def looked(pairs: dict[str, list[float]], seconds: float) -> str:
+        alternation = Alternation(
+            {name: [] for name in names}, 30.0, bounds=names[2:], bounds_s=10.0, waiting=waits,
+            whole_s=60.0, promise={"a"},
+        )  # fmt: skip
+        run = run_with(pairs)
+        alternation.look(run, 10.0)
+        return alternation.look(run, seconds)
+
+    assert looked({"a": [1.01], "b": [1.6]}, 12.0) == ""
+    assert kept.pop() == ["b"]
+    nothing = {"a": [1.0] * 3, "b": [0.98, 1.05, 0.99]}
+    assert looked(nothing, 14.0) == ""
+    assert kept.pop() == ["taken away"], "nothing is promised of b, and an ablation waits"
+    assert looked(nothing, 50.0) == "its part of the budget is spent"
+    assert looked({**nothing, "taken away": [1.0] * 3}, 14.0) == "the gains are known"
 
 
 def test_torch_may_be_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:

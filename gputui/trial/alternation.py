@@ -1,0 +1,189 @@
+"""Which of the cures that are switched in a run gets the next pairs, and when the run is over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from statistics import median
+
+from gputui.trial.proof import (
+    BESIDE_PAIRS,
+    EARLY_PAIRS,
+    FEWEST,
+    LEAST_GAIN,
+    NEAR,
+    gain_of_pairs,
+    is_decided,
+    is_near,
+    ratios_of,
+    show_nothing,
+)
+from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, is_measured
+
+
+class Alternation:
+    """Says when a run with cures that are switched is over, and which get pairs next. `before`
+    has the pairs of each cure from earlier runs; the run may be timed for `limit_s`; `others` is
+    the number of cures measured beside these. `input_share` is as for `gain_of_pairs`, and `tell`
+    gets a line about what the pairs show so far. Where nothing is left but `brief` ones, LATER of
+    that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
+    had their time, for `bounds_s`; `other_bounds` were measured beside these. For the cures that
+    wait for runs of their own (`waiting`, with the ablations that come after each), time for
+    another start of the program is left of `whole_s`, unless the program has no use for them."""
+
+    def __init__(
+        self,
+        before: dict[str, list[Pair]],
+        limit_s: float,
+        others: int = 0,
+        input_share: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
+        brief: Sequence[str] = (),
+        bounds: Sequence[str] = (),
+        bounds_s: float = 0.0,
+        other_bounds: int = 0,
+        waiting: Mapping[str, Set[str]] | None = None,
+        whole_s: float = math.inf,
+        promise: Set[str] | None = None,
+    ) -> None:
+        self._brief, self._bounds = set(brief), set(bounds)
+        self._before, self._limit_s, self._tell = before, limit_s, tell
+        self._told = ""
+        self._others, self._other_bounds = others, other_bounds
+        self._input_share, self._bounds_s = input_share, bounds_s
+        self._waiting, self._whole_s = waiting or {}, whole_s
+        self._promise = before.keys() if promise is None else promise
+        self._began_s = 0.0
+        self._bounds_since_s: float | None = None
+        self._kept = self._asked_for = set(before)
+        self._claimed: Set[str] = set()
+
+    def look(self, run: RunInFolder, seconds: float) -> str:
+        """Why it is over, so many seconds after its start; empty to go on."""
+        steps = run.reader.steps
+        if steps is None:
+            return ""  # loading takes what it takes
+        self._began_s = self._began_s or seconds
+        waiting = self._waiting.keys() - run.reader.not_applied.keys()
+        left_out = run.reader.not_applied.keys() | set().union(
+            *(self._waiting[name] for name in waiting)
+        )
+        pairs = {
+            name: self._before[name] + steps.pairs(name)
+            for name in self._before
+            if name not in left_out
+        }
+        if not pairs:
+            return steps.over or is_measured(run, MEASURED_S)
+        still = self._open(pairs)
+        if waiting or still & self._bounds:
+            still = {name for name in still if self._may_show(name, pairs[name])}
+        cures = still - self._bounds
+        kept = self._kept & pairs.keys()
+        is_brief = bool(kept) and kept <= self._brief | self._bounds
+        limit_s = self._limit_s * (LATER if is_brief else 1.0)
+        has_passed = bool(waiting) and seconds > max(
+            self._began_s + LEAST_S, self._whole_s - NEEDED * (self._began_s + RUN_S)
+        )
+        is_over = (has_passed or seconds - self._began_s > limit_s) and not any(
+            is_near(pairs[name]) for name in kept - self._bounds
+        )
+        if (
+            self._bounds_since_s is None and (is_over or not cures) and not has_passed
+            and self._bounds_s > 0.0 and still & self._bounds
+        ):  # fmt: skip
+            self._bounds_since_s = seconds
+        if self._bounds_since_s is not None:
+            still &= self._bounds
+            is_over = has_passed or (
+                seconds - self._bounds_since_s > self._bounds_s
+                and not any(is_near(pairs[name]) for name in kept & self._bounds)
+            )
+        if not still:
+            return "the gains are known"
+        if is_over:
+            return PART_SPENT
+        if steps.over:
+            return steps.over
+        ratios = {name: median(ratios_of(pairs[name])) for name in still if pairs[name]}
+        if ratios:
+            self._say(pairs, ratios)
+        self._kept, asked_for = still, self._next(still, pairs, ratios)
+        if asked_for != self._asked_for:
+            self._asked_for = asked_for
+            last = max((block.pair for block in steps.blocks), default=0)
+            run.keep(sorted(asked_for), last + 2)
+        return ""
+
+    def _open(self, pairs: dict[str, list[Pair]]) -> set[str]:
+        """Those of which more pairs may still show a gain."""
+        bounds = len(pairs.keys() & self._bounds)
+        tried = {
+            True: bounds + self._other_bounds, False: len(pairs) - bounds + self._others
+        }  # fmt: skip
+        gains = {
+            name: gain_of_pairs(pairs[name], tried[name in self._bounds], self._input_share)
+            for name in pairs
+        }
+        still = {
+            name for name in pairs
+            if not show_nothing(pairs[name])
+            and not is_decided(gains[name], is_bound=name in self._bounds)
+        }  # fmt: skip
+        claimed = {name: gain for name, gain in gains.items() if gain and gain.is_claimed}
+        self._claimed = claimed.keys()
+        shown = [median(ratios_of(pairs[name])) for name in still if pairs[name]]
+        shown += [gain.middle for gain in claimed.values()]
+        if max(shown, default=0.0) > NEAR:
+            # The time of those that show nothing is another's, which does; beside a proven one
+            # nobody waits for what little they may gain.
+            least = NEAR if claimed else LEAST_GAIN
+            still = {
+                name for name in still
+                if name in claimed or len(pairs[name]) < BESIDE_PAIRS
+                or median(ratios_of(pairs[name])) >= least
+            }  # fmt: skip
+        return still
+
+    def _may_show(self, name: str, pairs: list[Pair]) -> bool:
+        """Whether it takes time that others wait for: blocks that differ by 8 % gave one that did
+        nothing nine pairs of a second each."""
+        is_promised = name in self._promise or name in self._bounds
+        return is_promised or len(pairs) < EARLY_PAIRS or median(ratios_of(pairs)) > NEAR
+
+    def _next(
+        self, still: set[str], pairs: dict[str, list[Pair]], ratios: dict[str, float]
+    ) -> set[str]:
+        """Of these the one whose pairs show most, until it is proven or shows it no more; all,
+        where none shows any. In turn with twelve others a gain of 2 took 38 s to prove."""
+        still = still - self._bounds or still
+        shows = [
+            name for name in sorted(still & ratios.keys() - self._claimed)
+            if ratios[name] > (SURE if len(pairs[name]) == 1 else NEAR)
+        ]  # fmt: skip
+        return {max(shows, key=lambda name: ratios[name])} if shows else still
+
+    def _say(self, pairs: dict[str, list[Pair]], ratios: dict[str, float]) -> None:
+        best = max(ratios, key=lambda name: ratios[name])
+        count = len(pairs[best])
+        least = f" of {FEWEST} or more" if count < FEWEST else ""
+        said = f"{best}: {ratios[best]:.2f}× so far, pair {count}{least}"
+        if said != self._told:
+            self._tell(said)
+        self._told = said
+
+
+SURE = 1.25
+"""A gain of a single pair from which its cure gets the next ones alone."""
+
+
+LEAST_S = 10.0
+"""Of a run of cures that are switched, whatever waits for it."""
+RUN_S, NEEDED = MEASURED_S + 1.0, 1.2
+"""What a run of its own takes beside its start, at least; and how many times as much is left for
+it."""
+
+LATER = 0.3
+"""Of the time of a run that cures get which answer nothing that was found, where others wait."""
+
+PART_SPENT = "its part of the budget is spent"

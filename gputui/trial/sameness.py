@@ -1,0 +1,265 @@
+"""Whether a program computes the same with a cure, by the values that `backward` is called of, by
+what it prints, or by what its modules give."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple
+
+from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.trial.proof import student
+from gputui.trial.runs import ProgramResult, Steps
+
+Kind = Literal["same", "rounding", "other", "unknown"]
+
+TOLERANCE = {EXACT: 1e-3, ROUNDING: 1e-2, DIFFERENT: 5e-2, BOUND: math.inf}
+"""By which share losses may differ, by the class of the cure, once each step has built on the one
+before. Kernels that add up in another order each time differ by up to 1e-3 after some hundred
+steps, TF32 and bf16 products by up to 1e-2."""
+
+AS = {
+    EXACT: "as sums in another order do",
+    ROUNDING: "as rounding does",
+    DIFFERENT: "as fewer bits do",
+    BOUND: "as an ablation does",
+}
+"""What such a difference is like, by the class."""
+
+STRAYS = 5.0
+"""How many times as much may a step differ, where the mean of all does not."""
+
+REPRODUCIBLE = 1e-5
+"""Two runs of a program are alike where their losses differ by less before anything is tried."""
+
+LEAST_STEPS = 8
+"""Values from which something is said."""
+
+IDENTICAL = 1e-7
+"""Losses are kept with nine digits."""
+
+
+class Sameness(NamedTuple):
+    """What was seen, and in a clause for people."""
+
+    kind: Kind
+    text: str
+    difference: float | None = None
+    """The share by which the losses differ, in the middle step or of the means."""
+
+
+UNKNOWN = Sameness("unknown", "no loss was seen")
+
+
+def sameness_of_runs(
+    reference: Sequence[float | None],
+    tried: Sequence[float | None],
+    result: str,
+    alike_until: int = 0,
+) -> Sameness:
+    """Step by step, of two runs from the same beginning. The cure was on from `alike_until` on:
+    before that they show whether the program repeats itself."""
+    count = min(len(reference), len(tried))
+    if count < LEAST_STEPS:
+        return UNKNOWN
+    differences = [_difference(reference[n], tried[n]) for n in range(count)]
+    before = differences[:alike_until]
+    if before and max(before) > REPRODUCIBLE:
+        return _by_means(reference[:count], tried[:count], result)
+    after = differences[alike_until:]
+    if len(after) < LEAST_STEPS:
+        return UNKNOWN
+    # A program without a seed, or with one for each worker, differs from its first step on.
+    if not before and after[0] > TOLERANCE[result]:
+        return _by_means(reference[:count], tried[:count], result)
+    # Rounding grows step by step; the middle of them does not depend on how long it was seen.
+    typical = median(after)
+    if max(after) <= IDENTICAL:
+        return Sameness("same", f"the same in {len(after)} steps", 0.0)
+    if typical <= TOLERANCE[result]:
+        how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
+        return Sameness(how, f"differs by {_percent(typical)}, {AS[result]}", typical)
+    means = _by_means(reference[:count], tried[:count], result)
+    begins_alike = median(after[:LEAST_STEPS]) <= TOLERANCE[result] and math.isfinite(max(after))
+    if (typical <= STRAYS * TOLERANCE[result] or begins_alike) and means.kind == "same":
+        # Other random numbers (dropout), or rounding that has grown: kernels that add up in another
+        # order each time had a program's losses 0.5 % from its own after some hundred steps.
+        return Sameness("rounding", f"differs by {_percent(typical)}, not in the mean", typical)
+    return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
+
+
+LEAST_PRINTED = 3
+"""Printed values that are compared at least, of a program that calls no backward."""
+
+# What programs call their results; times and rates differ anyway.
+_RESULT = re.compile(
+    r"\b(?P<name>[\w/.-]{0,40}?(?:loss|acc|accuracy|ppl|perplexity|reward|error|rmse|mse|mae|f1|auc"
+    r"|iou|dice|psnr|ssim|bleu|rouge|wer|nll|elbo|entropy|likelihood|residual|checksum))\b"
+    r"[\"']?\s?[:=]?\s?(?P<value>[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.])(?!\s?(?:m|u|n)?s\b)",
+    re.I,
+)
+
+
+def printed_values(lines: Iterable[str]) -> dict[str, list[float]]:
+    """The results that a program prints, by their names in its lines: `loss 2.31`, `acc=0.9`."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        for match in _RESULT.finditer(line[:500]):
+            values[match["name"].lower()].append(float(match["value"]))
+    return values
+
+
+def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: str) -> Sameness:
+    """Of two runs from the same beginning by what they print, each value with the one in its
+    place."""
+    before, after = printed_values(reference), printed_values(tried)
+    differences = [
+        [_difference(a, b) for a, b in zip(before[name], after[name], strict=False)]
+        for name in before.keys() & after.keys()
+    ]
+    number = sum(map(len, differences))
+    if number < LEAST_PRINTED:
+        return UNKNOWN
+    typical = max(map(median, differences))  # of the value that differs most
+    count = f"{number} printed values"
+    if max(map(max, differences)) <= REPRODUCIBLE:
+        return Sameness("same", f"{count} are the same", 0.0)
+    if typical <= TOLERANCE[result]:
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
+    # Few values of what may draw its own random numbers: they say that something differs only.
+    kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
+    return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
+
+
+def sameness_of_outputs(
+    reference: Mapping[float, float], tried: Mapping[float, float], result: str
+) -> Sameness:
+    """Of two runs by what modules gave in the warm-up, for what both runs gave them."""
+    differences = [
+        _difference(reference[given], tried[given]) for given in reference.keys() & tried.keys()
+    ]
+    if len(differences) < LEAST_PRINTED:
+        return UNKNOWN
+    typical = median(differences)
+    count = f"outputs of {len(differences)} calls"
+    if max(differences) <= REPRODUCIBLE:
+        return Sameness("same", f"{count} are the same", typical)
+    if typical <= TOLERANCE[result]:
+        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
+    kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
+    return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
+
+
+SCATTER = 3.0
+"""How many times as much as two runs of a program as it is may one with a cure differ."""
+
+
+def sameness_by_scatter(
+    reference: ProgramResult, again: ProgramResult, tried: ProgramResult
+) -> Sameness | None:
+    """Whether a run differs from one of the program as it is by no more than another such run
+    does, in the middle of the steps that all three have: sums in another order each time (atomics)
+    grow step by step. None where it differs more, or those two do by more than fewer bits do."""
+    if reference.steps is None or again.steps is None or tried.steps is None:
+        return None
+    losses = [steps.losses_by_step for steps in (reference.steps, again.steps, tried.steps)]
+    own, seen = (
+        median([_difference(a, b) for a, b in zip(losses[0], other, strict=False)][:count])
+        if (count := min(map(len, losses))) >= LEAST_STEPS else math.inf
+        for other in losses[1:]
+    )  # fmt: skip
+    if not REPRODUCIBLE < own <= TOLERANCE[DIFFERENT] or seen > SCATTER * own:
+        return None
+    return Sameness(
+        "rounding", f"differs by {_percent(seen)}, runs as it is by {_percent(own)}", seen
+    )
+
+
+def _by_means(
+    reference: Sequence[float | None], tried: Sequence[float | None], result: str
+) -> Sameness:
+    """A program that draws its own random numbers: whether the losses are as they may be."""
+    pairs = [
+        (a, b) for a, b in zip(reference, tried, strict=True) if a is not None and b is not None
+    ]
+    if len(pairs) < LEAST_STEPS:
+        return UNKNOWN
+    scale = fmean(abs(a) for a, _ in pairs) or 1.0
+    changes = [(b - a) / scale for a, b in pairs]
+    mean = fmean(changes)
+    error = stdev(changes) / math.sqrt(len(changes))
+    if abs(mean) <= max(TOLERANCE[result], 4.0 * error):
+        return Sameness(
+            "same", f"no difference beyond its own {_percent(stdev(changes))}", abs(mean)
+        )
+    return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+
+
+def sameness_of(
+    reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0
+) -> Sameness:
+    """Of two runs, by their losses, or where they have none by what they print, or by what their
+    modules gave. `alike` of the losses are from before the cure was on."""
+    if reference.steps is None or tried.steps is None:
+        return UNKNOWN
+    if reference.steps.losses_a_step == tried.steps.losses_a_step:
+        same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+    else:
+        both = reference.steps.losses_by_step, tried.steps.losses_by_step
+        same = sameness_of_runs(*both, result)
+    if same.kind == "unknown":
+        same = sameness_of_prints(reference.lines, tried.lines, result)
+    if same.kind == "unknown" and not alike:  # it was on in the warm-up
+        same = sameness_of_outputs(reference.steps.outputs, tried.steps.outputs, result)
+    return same
+
+
+def sameness_within_a_run(steps: Steps, cure: str, result: str) -> Sameness:
+    """Of the blocks with and without the cure in one run: whether losses go on as before. It finds
+    what goes wrong, not what differs by less than losses do from batch to batch."""
+    means: dict[int, dict[bool, float]] = {}
+    for block, following in pairwise([*steps.blocks, None]):
+        if block is None or block.cure != cure:
+            continue
+        last = following.first if following is not None else len(steps.losses)
+        seen = steps.losses[block.first : max(block.first, min(last, block.first + block.steps))]
+        if any(value is None for value in seen):
+            if block.on:
+                return Sameness("other", "another result: the loss is no number")
+            return UNKNOWN
+        values = [value for value in seen if value is not None]
+        if values:
+            means.setdefault(block.pair, {})[block.on] = fmean(values)
+    both = [(pair[False], pair[True]) for pair in means.values() if len(pair) == 2]
+    if len(both) < 4:
+        return UNKNOWN
+    scale = fmean(abs(off) for off, _ in both) or 1.0
+    changes = [(on - off) / scale for off, on in both]
+    error = stdev(changes) / math.sqrt(len(changes))
+    mean, width = fmean(changes), error * student(0.999, len(changes) - 1)
+    if abs(mean) - width > TOLERANCE[result]:
+        return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+    if abs(mean) + width > SAYS_NOTHING:
+        return UNKNOWN
+    return Sameness("same", f"no difference in losses (±{_percent(abs(mean) + width)})", abs(mean))
+
+
+SAYS_NOTHING = 0.25
+"""Losses that may differ by such a share as far as is seen have shown nothing: they fall by more
+from block to block."""
+
+
+def _difference(reference: float | None, tried: float | None) -> float:
+    if reference is None or tried is None:
+        return 0.0 if reference is tried else math.inf
+    return abs(tried - reference) / max(abs(reference), 1e-12)
+
+
+def _percent(share: float) -> str:
+    if not math.isfinite(share):
+        return "more than can be said"
+    return "less than 0.001 %" if 0.0 < share < 1e-5 else f"{100 * share:.2g} %"
