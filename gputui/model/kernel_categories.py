@@ -517,7 +517,7 @@ def cut_apart(texts: Sequence[str], width: int) -> list[str]:
         if len(alike[shown]) > 1 and width >= _LEAST_APART:
             same, head = len(commonprefix([*alike[shown]])), width // 3
             rest = text[max(head, same - 2) :]
-            cut[number] = f"{text[:head]}…{cut_middle(rest, width - head - 1)}"
+            cut[number] = f"{text[:head]}…{cut_middle(rest.lstrip('…'), width - head - 1)}"
     return cut
 
 
@@ -528,7 +528,7 @@ _LEAST_APART = 12
 _XMMA = re.compile(
     r"^sm\d+_xmma_|_nhwckrsc|_g1|_warpgroupsize[\dx]+|_execute|_segment_k_off|_strided_kernel$|_kernel(?:__\w+)?$"
 )
-_OF_CUTLASS = re.compile(r"\bKernel2?<(\w+)|6KernelI.*?\d(Implicit[A-Z]\w+?)I")
+_OF_CUTLASS = re.compile(r"\b[Kk]ernel2?<(\w+)|6KernelI.*?\d(Implicit[A-Z]\w+?)I")
 
 
 def _told_short(name: str) -> str:
@@ -536,7 +536,11 @@ def _told_short(name: str) -> str:
     short = short_name(name)
     if "_xmma_" in short:
         return _XMMA.sub("", short).replace("tilesize", "")
-    its = _OF_CUTLASS.search(name) if short in ("Kernel", "Kernel2") or short[:2] == "_Z" else None
+    its = (
+        _OF_CUTLASS.search(name)
+        if short in ("Kernel", "Kernel2", "kernel") or short[:2] == "_Z"
+        else None
+    )
     return next(filter(None, its.groups()), short) if its else short
 
 

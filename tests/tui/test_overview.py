@@ -388,6 +388,9 @@ def test_parts_and_scales() -> None:
 def test_no_two_kernels_read_alike() -> None:
     name = "void at::native::vectorized_elementwise_kernel<{}, at::native::{}<float>>(int, {})"
     names = [name.format(*parts) for parts in ((4, "Add", "A"), (4, "Mul", "A"), (8, "Mul", "A"))]
+    assert short_names(["void kernel<getrf_wo_pivot_params_<float, 0> >(int)"], 60) == [
+        "getrf_wo_pivot_params_"
+    ]
     for width in (20, 30, 60):
         short = short_names(names, width)
         assert len(set(short)) == 3

@@ -232,11 +232,16 @@ def steps(tree: TimeTree, height: int, width: int, *, grow: bool = False) -> Pan
     return Panel(title, rows, slow, view="steps")
 
 
+_LEAST_PHASE = 0.01
+"""Of the longest phase: shorter ones say less than what stands below. XLA's tuning has hundreds."""
+
+
 def phases(
     rows: Sequence[PhaseRow], height: int, chosen: Lead | int, running: bool, width: int
 ) -> Panel:
     """The phases of a step, or the outermost ones, by time."""
-    ranked = list(rows[:height])
+    least = _LEAST_PHASE * max((row.per_step_ns or row.cpu_total_ns for row in rows), default=0)
+    ranked = [row for row in rows if (row.per_step_ns or row.cpu_total_ns) >= least][:height]
     within = bool(ranked and ranked[0].per_step_ns)
     names = _told_apart(ranked)
     label = min(24, max(map(len, names), default=6) + 2)
