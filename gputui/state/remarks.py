@@ -151,7 +151,7 @@ def _unseen_graphs(run: Run) -> str | None:
         return None
     # Of graphs from before gputui attached, or the first window of --max-cost, of child graphs, or
     # where records were lost.
-    return f"{kernels} kernels of graphs whose capture was not seen: known by graph and node"
+    return f"{kernels:,} kernels are of graphs built unseen (XLA's are): of no phase and no line"
 
 
 def _wrong_times(operations: int) -> str:
