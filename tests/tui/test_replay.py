@@ -135,7 +135,7 @@ async def test_keys_move_through_a_recording_and_back() -> None:
         await replay.until(lambda: f" {END}/{END} " in replay.top)
         assert model.session.run is not None
         assert "paused" in replay.top
-        assert "The run has ended: these are the last" in replay.text
+        assert "these are the last readings; in it SM active " in replay.text
         await replay.until(lambda: replay.playback.has_ended)
         await replay.press("right_square_bracket")
         await replay.until(lambda: "this is the end of the recording" in replay.text)

@@ -193,8 +193,9 @@ class DevicesView(ProcessListView, ChartedView):
             return scope_rows(self.model, width, "the newest readings of the GPUs")
         if run is None or run.is_active:
             return []
-        text = "The run has ended: these are the last readings; 1 has the run's means."
-        return [clip(((text, "dim"),), width)]
+        means = cards.means_in(run, self._chosen_gpu(), self.model.analysis(run).tree)
+        text = "The run has ended: these are the last readings"
+        return wrap(f"{text}; {means}." if means else f"{text}.", width, "text")[:2]
 
     def _process_lines(self, height: int) -> int:
         if self.only_processes:

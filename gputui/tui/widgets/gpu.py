@@ -161,6 +161,15 @@ def _mean_in(run: Run, gpu: Gpu, chart: Chart, steps: TimeTree | None) -> float 
     return in_steps if in_steps is not None else series.mean(used_span(run.devices.get(index)))
 
 
+def means_in(run: Run, gpu: Gpu, steps: TimeTree | None) -> str:
+    """The charted figures of a GPU in the steps of a run that has ended, or while it used it; ""
+    where none is known."""
+    means = ((chart, _mean_in(run, gpu, chart, steps)) for chart in charts(gpu))
+    known = [f"{c.titles[-1][0]} {c.format(mean)}" for c, mean in means if mean is not None]
+    when = "in its steps" if steps is not None and steps.has_steps else "in it"
+    return f"{when} {', '.join(known)}" if known else ""
+
+
 def spark_row(
     chart: Chart, mean: float | None, width: int, interval_s: float, *, own_scale: bool
 ) -> Row:
