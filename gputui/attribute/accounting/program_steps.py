@@ -10,21 +10,36 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from gputui.attribute import Strings
+from gputui.attribute.accounting.marked_sites import (
+    EPOCH,
+    LOOP_TURNS,
+    RANKS,
+    SETTLED_MARKS,
+    SPEAKS_FOR,
+    Site,
+    calls_per_turn,
+    fills_turns,
+    is_as_good,
+    is_silent,
+    marks_per_turn,
+    shares_of_time,
+    site_of_source,
+    steps_loop,
+    token_loop,
+)
 from gputui.attribute.arrays import Int64s, Slots, times_ns
 from gputui.model.events import ITEM_UNITS, MARKED_LENGTHS, STEP_SOURCES, StepMarks, StepSource
 from gputui.model.naming import XLA_DOMAIN
-from gputui.model.steps import BELIEVED, HELD_NS
+from gputui.model.steps import HELD_NS
 from gputui.ring import ENDS, GROWN, LEARNS, RecordKind
 
 MOST_SITES = 256
 """For how many threads and sites of a process marks are reported; marks of further ones are left
 out."""
-
 
 MOST_RECENT = 1 << 16
 """Newest marks of a site that are remembered, of the last 10 s."""
@@ -36,71 +51,20 @@ MOST_NAMES = 100_000
 """Names of ranges that are looked at for XLA's calls."""
 
 _PUSH = int(RecordKind.RANGE_PUSH)
+_NO_MOMENTS = np.empty(0, np.int64)
 
-
-class Site(NamedTuple):
-    """Where a program marks its steps: a thread, a source and the name of the site."""
-
-    thread: int
-    source: StepSource
-    name: str
-
-
-_RANKS = {source: rank for rank, equals in enumerate(BELIEVED) for source in equals}
-_MARKED = [STEP_SOURCES.index(source) + 1 for source in _RANKS]
+_MARKED = [STEP_SOURCES.index(source) + 1 for source in RANKS]
 """Sources that STEP records have."""
-
-SPEAKS_FOR = 0.1
-"""Share of a source's time that a site has at least: as often as it was marked, what usually passes
-until the next mark of any. The optimizer of a generator that runs once in five has a sixth."""
-
-JITTED_SHARE = 0.5
-"""The same of a jitted function: in a program of single operators none is the step. Compiling takes
-seconds between the first marks, hence what usually passes."""
-
-SILENT_NS = 500_000_000
-SILENT_STEPS = 100
-"""A module, token, bar or function that is not marked for this long, and for as many steps, while
-the program launches on, is not what its steps go by any more: it was captured in a CUDA graph,
-which is replayed now. A training step comes back after an evaluation, however long that takes, once
-there were SETTLED_MARKS."""
-
-SILENT_WARM_UP = 10
-"""The same of what was marked a few times only: 4 updates that warm up before an update is captured
-were 14 to 48 ms apart, the replays that followed never marked (an H200)."""
 
 BAR_COVERS = 0.25
 """Marks of a progress bar for each of a module's, from which its iterations are the steps."""
 
-SETTLED_MARKS = 8
-"""Marks after which it is clear what the steps go by."""
-
 SETTLED_NS = 3_000_000_000
 """How long something that a loop may call several times in a turn has to be marked for that."""
 
-LOOP_NS = HELD_NS // 3
-"""Longest usual turn of a loop that others lie in: of a longer one, an epoch, the inner ones are
-steps. Three turns are seen before anything is decided."""
-LOOP_TURNS = 3
-AHEAD_TURNS = 64
-OVER = 0.1
-"""Part of a loop's time for which the next one has turned once it has taken over."""
-OF_TIME = 0.02
-"""Part of the time that its usual turns take: a list of 24 layers that is made once a request turns
-24 times in a few µs."""
 UPDATES = 16
 """Updates up to which a turn of a loop is a step where nothing is known to be played in it: more
 are an epoch."""
-EPOCH = 64
-"""Calls of a jitted function, or of a model that is not trained, from which a turn of a loop is an
-epoch or a text where another loop makes one a turn: of layers that are called one by one, and of
-what a sampler denoises, there are fewer."""
-LOOP_ALIKE = 2.0
-"""Turns of a loop that others lie in are steps where two of three are within this factor of the
-usual one."""
-
-_NO_MOMENTS = np.empty(0, np.int64)
-
 
 LEARNED = 0.75
 """Part of what a step's calls of the model are given that its update is made of where these are
@@ -145,130 +109,6 @@ class _Marks:
 _XLA_CALL = re.compile(r"XlaModule:#.*?hlo_module=(jit_[^,#]*)")
 
 
-def _shares(moments: dict[Site, Int64s]) -> dict[Site, float]:
-    """How much of the time lies after the marks of each site: as often as it was marked, what
-    usually passes until the next mark of any."""
-    every = np.sort(np.concatenate(list(moments.values())))
-    gaps = np.diff(np.append(every, every[-1]))
-    return {
-        # The heaviest of the jitted functions that recur: JAX's set-up has some that recur, too.
-        site: len(its) * float(np.median(gaps[np.searchsorted(every, its)]))
-        for site, its in moments.items()
-    }
-
-
-def _of_source(source: StepSource, moments: dict[Site, Int64s]) -> Site | None:
-    """The site of a source by which the steps go, None where no one does: the least frequent of
-    those that much of the time lies after, of progress bars the one that most lies after."""
-    shares = _shares(moments)
-    whole = sum(shares.values()) or 1.0
-    if source == "jax":  # what runs a few times before the loop says nothing
-        shares = {
-            site: share for site, share in shares.items() if len(moments[site]) >= SETTLED_MARKS
-        }
-        if not shares:
-            return None
-        whole = sum(shares.values()) or 1.0
-    heaviest = max(shares, key=lambda site: shares[site])
-    if source == "jax":
-        return heaviest if shares[heaviest] >= JITTED_SHARE * whole else None
-    if source in ("tqdm", "token"):
-        return heaviest
-    heavy = [site for site in moments if shares[site] >= SPEAKS_FOR * whole]
-    # Of a dozen optimizers that take as long each none has a tenth.
-    return min(heavy or [heaviest], key=lambda site: (len(moments[site]), site != heaviest))
-
-
-def _of_loops(
-    moments: dict[Site, Int64s], depths: dict[Site, int], chosen: Site | None
-) -> Site | None:
-    """The loop whose turns are the steps: the outermost one of those that go on and whose turns are
-    alike and short enough, which it then stays; None where none is."""
-    moments = {site: its for site, its in moments.items() if not _is_left(its, moments)}
-    if not moments:
-        return None
-    deepest = max(depths[site] for site in moments)
-    for depth in sorted({depths[site] for site in moments}):
-        sites = [site for site in moments if depths[site] == depth]
-        going_on = [site for site in sites if not _is_over(site, sites, moments, depth)]
-        if chosen in going_on:
-            return chosen
-        site = max(going_on, key=lambda site: int(moments[site][-1] - moments[site][0]))
-        if depth == deepest or _are_steps(moments[site]):
-            return site
-    return None
-
-
-def _is_over(site: Site, sites: list[Site], moments: dict[Site, Int64s], depth: int) -> bool:
-    """Whether another loop of those as deep has taken over, as the steps do after a warm-up: at the
-    program's top once it turned a few times, inside of another loop, where an evaluation comes and
-    goes, once it took as long as this one."""
-    its = moments[site]
-    newest = max(sites, key=lambda site: int(moments[site][-1]))
-    after = moments[newest][moments[newest] > its[-1]]
-    taken_ns = after[-1] - its[-1] if len(after) else 0
-    if not depth:  # a few turns of something at the program's end take next to nothing
-        return len(after) >= LOOP_TURNS and bool(taken_ns >= OVER * (its[-1] - its[0]))
-    return bool(taken_ns > its[-1] - its[0])
-
-
-def _is_left(moments: Int64s, others: dict[Site, Int64s]) -> bool:
-    """Whether a loop turns no more, whatever the depths are said to be: another one goes on for
-    longer than this one ever turned and than a hundred of its turns take, which would lie in one
-    of them. A loop of 40 launches that was called twice before the one that calls it in each turn
-    was the step to the end (CuPy)."""
-    last_ns = int(moments[-1])
-    least_ns = max(int(last_ns - moments[0]), SILENT_STEPS * float(np.median(np.diff(moments))))
-    return any(
-        its[-1] - last_ns > least_ns and np.count_nonzero(its > last_ns) >= LOOP_TURNS
-        for its in others.values()
-    )
-
-
-def _are_steps(moments: Int64s) -> bool:
-    lengths = np.diff(moments)
-    # The first ones fill the queue of launches, which takes next to nothing.
-    lengths = lengths[min(AHEAD_TURNS, len(lengths) // 4) :]
-    if len(lengths) < LOOP_TURNS - 1:
-        return False
-    usual_ns = float(np.median(lengths))
-    alike = (lengths <= LOOP_ALIKE * usual_ns) & (lengths >= usual_ns / LOOP_ALIKE)
-    if lengths[alike].sum() < OF_TIME * lengths.sum():
-        return False
-    return usual_ns <= LOOP_NS and bool(alike.mean() >= 2 / 3)
-
-
-def _is_silent(source: StepSource, moments: Int64s, launched_ns: int) -> bool:
-    usual_ns = float(np.median(np.diff(moments)))
-    # Marks count only while the program makes them: a module that was captured in a graph stood for
-    # steps.
-    is_settled = len(moments) >= SETTLED_MARKS
-    stays = source == "loop" or _RANKS[source] < _RANKS["token"]
-    least_ns = HELD_NS if stays and is_settled else SILENT_NS
-    steps = SILENT_STEPS if is_settled else SILENT_WARM_UP
-    return launched_ns - int(moments[-1]) > max(least_ns, steps * usual_ns)
-
-
-FILLED = 0.95
-"""Part of a loop's turn that the turns of a loop inside have, from which these are the steps: the
-batches of an epoch, and not the updates after a short rollout (0.90 to 0.93)."""
-
-
-FILLING_TURNS = 0.5
-"""Part of the turns that are several of the loop inside, of an epoch: a learner that updates itself
-50 times in one of 50 turns has steps without any."""
-
-
-def _held(turns: Int64s, inner: Int64s, least: int) -> int:
-    """How many marks of something else the turns of a loop hold, where each has as many; 0 where
-    not, and of fewer turns."""
-    counts = np.diff(np.searchsorted(inner, turns))
-    if len(counts) < least:
-        return 0
-    usual = int(np.median(counts))
-    return usual if (counts == usual).mean() >= 0.9 else 0
-
-
 PLAYED = 3
 """How many times more items a learner learns from at once than it plays for: 8 to 32 of PPO with 16
 environments, 6 of 4,096 environments; an evaluation has batches as large as the training or larger.
@@ -284,52 +124,6 @@ ROLLOUT = 1.25
 learning (1.5 where four observations are played and eight parts of them learned, the one program
 that it rests on): an epoch of few batches calls it as often as it updates, whatever else it waits
 for."""
-
-
-def _calls(moments: dict[Site, Int64s], turns: Int64s) -> float:
-    """How often a turn of a loop calls the outermost module that is called most; 0 without one."""
-    modules = (its for site, its in moments.items() if site.source == "module")
-    calls = np.searchsorted(max(modules, key=len, default=_NO_MOMENTS), turns)
-    return float(np.median(np.diff(calls)))
-
-
-def _fills(its: Int64s, turns: Int64s) -> bool:
-    """Whether the turns of a loop inside another one are nearly all that this one does."""
-    rows = np.searchsorted(its, turns)
-    counts = np.diff(rows)
-    several = counts > 1
-    if several.mean() < FILLING_TURNS:
-        return False
-    first, last = rows[:-1][several], rows[1:][several] - 1
-    # A turn's mark is its end: the first one of each begins before.
-    held = (its[last] - its[first]) * counts[several] / (counts[several] - 1)
-    return bool(np.median(held / np.diff(turns)[several]) >= FILLED)
-
-
-def _token_loop(
-    loop: Site, moments: dict[Site, Int64s], depths: dict[Site, int], called: list[Int64s]
-) -> Site | None:
-    """The loop over the tokens of a text inside another one, where each calls several layers of a
-    model that is itself not called; None where there is none."""
-    for site, depth in depths.items():
-        if (
-            depth == depths[loop] + 1
-            and _held(moments[loop], moments[site], LOOP_TURNS) > EPOCH
-            and any(_held(moments[site], calls, SETTLED_MARKS) > 1 for calls in called)
-        ):
-            return site
-    return None
-
-
-def _is_as_good(chosen: Site, other: Site, moments: dict[Site, Int64s]) -> bool:
-    """Whether another site marks the same steps, so that there is no reason to change."""
-    counts = len(moments[chosen]), len(moments[other])
-    if chosen.source == "loop" != other.source:
-        return _held(moments[chosen], moments[other], SETTLED_MARKS) == 1
-    return (
-        chosen.source == other.source != "loop"
-        and abs(counts[0] - counts[1]) <= 0.1 * max(counts) + 1
-    )
 
 
 class ProgramSteps:
@@ -349,14 +143,15 @@ class ProgramSteps:
         self.is_new = False
         """Whether no moments of it were taken before the last ones."""
         self.follows = False
-        """Whether it is then a loop that began once another one was over."""
+        """Whether it is a loop that began once another one was over."""
         self.entered_ns: int | None = None
         """When the program came to the loop whose turns the steps are, where that is among what was
         taken last."""
         self.left_ns: int | None = None
-        """When the program left that loop, where what was taken last are its last turns."""
+        """When the program left the loop whose turns the steps are, where what was taken last are
+        its last ones."""
         self.rest_ns: Int64s | None = None
-        """The moments of that one that were not taken, once."""
+        """The moments of the loop before it that were not taken, once."""
 
     def feed(self, records: Slots, now_ns: int) -> None:
         """Add STEP records, none later than `now_ns`. Unknown sources are ignored."""
@@ -480,8 +275,8 @@ class ProgramSteps:
         if chosen is None:
             return _NO_MOMENTS
         moments = self._moments(self._sites[chosen])
-        over_ns = self._left_after(chosen, int(moments[-1]))
-        if over_ns and over_ns > until_ns:  # the last mark and the end are taken together
+        left_ns = self._left_after(chosen, int(moments[-1]))
+        if left_ns > until_ns:  # the last mark and the end are taken together
             moments = moments[:-1]
         moments = moments[(moments > self._given_ns) & (moments <= until_ns)]
         if len(moments):
@@ -496,7 +291,7 @@ class ProgramSteps:
             self._given_ns = int(moments.max())
             is_first = chosen.source == "loop" and moments[0] == self._sites[chosen].began_ns
             self.entered_ns = int(moments[0]) if is_first else None
-            self.left_ns = over_ns if over_ns and over_ns <= until_ns else None
+            self.left_ns = left_ns if 0 < left_ns <= until_ns else None
         return moments
 
     def _left_after(self, chosen: Site, newest_ns: int) -> int:
@@ -544,7 +339,7 @@ class ProgramSteps:
         if self.chosen is None:
             return None
         source = "optimizer" if self.chosen.source == "loop" else self.chosen.source
-        if _RANKS[source] > 1:
+        if RANKS[source] > 1:
             return None
         steps = self._moments(self._sites[self.chosen])
         updates = {site.name: marks for site, marks in self._sites.items() if site.source == source}
@@ -557,7 +352,7 @@ class ProgramSteps:
             return None
         [update] = updates.values()
         moments = self._moments(update)
-        if self.chosen.source == "loop" and _held(steps, moments, LOOP_TURNS) != 1:
+        if self.chosen.source == "loop" and marks_per_turn(steps, moments, LOOP_TURNS) != 1:
             return None
         model = max(models, key=lambda marks: len(self._moments(marks)))
         called = self._moments(model)
@@ -577,10 +372,10 @@ class ProgramSteps:
             site: moments[site]
             for site in depths
             if site in moments
-            and _held(moments[site], inner, LOOP_TURNS) == 1
+            and marks_per_turn(moments[site], inner, LOOP_TURNS) == 1
             and np.count_nonzero(inner > moments[site][-1]) <= LOOP_TURNS  # it goes on
         }
-        return _of_loops(turns, depths, self.chosen)
+        return steps_loop(turns, depths, self.chosen)
 
     def _plays(self, updates: Int64s, turns: Int64s) -> bool:
         """Whether the turns of a loop also play, as in reinforcement learning: a model is called
@@ -621,21 +416,21 @@ class ProgramSteps:
         }
         # While another function compiles after each epoch, the one that trains is silent. A model
         # that is trained also plays, in reinforcement learning.
-        trains = any(_RANKS[site.source] < _RANKS["token"] for site in moments)
+        trains = any(RANKS[site.source] < RANKS["token"] for site in moments)
         called = [its for site, its in moments.items() if site.source == "jax"]
         models = {
             site: its for site, its in moments.items() if site.source == "module" and not trains
         }
         if models:
             # A few layers that encode what hundreds of tokens are decoded from say nothing.
-            shares = _shares(models)
+            shares = shares_of_time(models)
             least = SPEAKS_FOR * sum(shares.values())
             called += [its for site, its in models.items() if shares[site] >= least]
         called.sort(key=len, reverse=True)
         moments = {
             site: its
             for site, its in moments.items()
-            if len(its) > 1 and not _is_silent(site.source, its, launched_ns)
+            if len(its) > 1 and not is_silent(site.source, its, launched_ns)
         }
         if not moments:
             return None
@@ -645,47 +440,49 @@ class ProgramSteps:
         depths = {site: self._sites[site].depth for site in moments if site.source == "loop"}
         for source in {site.source for site in moments}:
             its = {site: moments[site] for site in moments if site.source == source}
-            site = (
-                _of_loops(its, depths, self.chosen) if source == "loop" else _of_source(source, its)
-            )
+            if source == "loop":
+                site = steps_loop(its, depths, self.chosen)
+            else:
+                site = site_of_source(source, its)
             if site is not None:
                 best[source] = site
         if not best:
             return None
         if (loop := best.get("loop")) is not None:
             turns = moments[loop]
-            if (token := best.get("token")) and _held(turns, moments[token], LOOP_TURNS - 1) > 1:
+            tokens = best.get("token")
+            if tokens and marks_per_turn(turns, moments[tokens], LOOP_TURNS - 1) > 1:
                 del best["token"]
             for inner in (best.get("optimizer"), best.get("accelerate")):
                 if inner is None:
                     continue
                 turn = self._turn_of(moments[inner], moments, depths)
-                several = _held(turns, moments[inner], LOOP_TURNS)
+                several = marks_per_turn(turns, moments[inner], LOOP_TURNS)
                 plays = self._plays(moments[inner], turns)
                 # What is learned after a rollout is gone through several times, in two loops.
                 is_next = turn is not None and depths[turn] <= depths[loop] + 1
                 if turn is not None and (
                     (several <= 1 and (turn == loop or not plays))
-                    or (is_next and _fills(moments[turn], turns))
-                    or (is_next and 0 < _calls(moments, turns) < ROLLOUT * several)
+                    or (is_next and fills_turns(moments[turn], turns))
+                    or (is_next and 0 < calls_per_turn(moments, turns) < ROLLOUT * several)
                 ):
                     return turn
                 if plays or 1 < several <= UPDATES:
                     del best[inner.source]
             # Launches that run ahead come in bursts, 12 turns in 40 ms, then none for 400: a loop
             # whose turns are not alike holds one call each, and what is alike inside of it none.
-            is_one_each = any(_held(turns, calls, LOOP_TURNS) == 1 for calls in called)
+            is_one_each = any(marks_per_turn(turns, calls, LOOP_TURNS) == 1 for calls in called)
             for calls in called:
                 turn = self._turn_of(calls, moments, depths)
                 if turn is not None and (
-                    _held(turns, calls, LOOP_TURNS) > EPOCH
+                    marks_per_turn(turns, calls, LOOP_TURNS) > EPOCH
                     or (not is_one_each and depths[turn] < depths[loop])
                 ):
                     return turn
-            if (token := _token_loop(loop, moments, depths, called)) is not None:
+            if (token := token_loop(loop, moments, depths, called)) is not None:
                 return token
-        rank = min(_RANKS[source] for source in best)
-        first = {source: site for source, site in best.items() if _RANKS[source] == rank}
+        rank = min(RANKS[source] for source in best)
+        first = {source: site for source, site in best.items() if RANKS[source] == rank}
         if "tqdm" in first and len(first) > 1:
             most = max(len(moments[site]) for source, site in first.items() if source != "tqdm")
             if len(moments[first["tqdm"]]) < BAR_COVERS * most:
@@ -696,7 +493,7 @@ class ProgramSteps:
         if (
             self.chosen is not None
             and self.chosen in moments
-            and _is_as_good(self.chosen, site, moments)
+            and is_as_good(self.chosen, site, moments)
         ):
             return self.chosen
         return site
