@@ -192,19 +192,19 @@ def test_steps_whose_operations_come_after_those_of_later_ones_are_as_long_as_th
     half of their operations."""
     program, late = Program(), []
     traced = Traced(program)
-    for first in range(0, 500, 25):
+    for first in range(0, 250, 25):
         records, late = late, []
         for n in range(first, first + 25):
-            (late if 15 <= n - first < 20 else records).extend(_launches(program, n * 4 * MS, 50))
+            (late if 15 <= n - first < 20 else records).extend(_launches(program, n * 4 * MS, 25))
             records.append(_mark(program, n + 1, n * 4 * MS + 3 * MS))
         read_s = (first + 25) * 0.004
         traced.feed([*records, program.flush((first + asked) * 4 * MS)], read_s)
         traced.collect(read_s)
-    run = traced.finish(*late, seconds=2.1)
+    run = traced.finish(*late, seconds=1.1)
     source, mean_ns, count = _mean_ns(run)
-    assert (source, count) == ("optimizer", 499)
+    assert (source, count) == ("optimizer", 249)
     assert mean_ns == pytest.approx(4 * MS, rel=0.01)
-    assert sum(loop.operations for loop in run.loops.values()) == 500 * 50
+    assert sum(loop.operations for loop in run.loops.values()) == 250 * 25
 
 
 def test_marked_steps_that_lack_operations_begin_no_other_loop():
@@ -466,13 +466,13 @@ def test_a_turn_that_plays_is_a_step_with_any_number_of_updates(played, expected
     for n in range(16 * 32):
         at = (n // 32 * 320 + n % 32 * 8) * MS
         records = [_call(program, 72 * (n // 32) + n % 32 + 1, at + 1_000, 128, learns=True),
-                   *_launches(program, at + 2_000, 80), _mark(program, n + 1, at + 7 * MS),
+                   *_launches(program, at + 2_000, 20), _mark(program, n + 1, at + 7 * MS),
                    _turn(program, n + 1, at + 8 * MS - 2_000, "ppo.py:37", 2)]  # fmt: skip
         if n % 32 == 31:
             for k in range(40):
                 begin = at + (8 + k) * MS
                 records += [_call(program, 72 * (n // 32) + 33 + k, begin, played),
-                            *_launches(program, begin + 1_000, 10, name="play"),
+                            *_launches(program, begin + 1_000, 4, name="play"),
                             _turn(program, 40 * (n // 32) + k + 1, begin + MS - 2_000,
                                   "ppo.py:20", 1)]  # fmt: skip
             records.append(_turn(program, n // 32 + 1, at + 64 * MS, "ppo.py:46", 0))
