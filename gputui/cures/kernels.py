@@ -3,7 +3,9 @@ algorithms, lengths of FFTs."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -460,17 +462,17 @@ class FftLengths(Cure):
         self._changing: set[Any] = set()
         """lines at which they are not always there."""
         self._looks: dict[Any, int] = {}
-        owner = self.functions(library)
         places = [
             (owner, f"{inverse}{kind}{rank}", self._standing_in(owner, inverse, kind, rank))
+            for owner in self.owners(library)
             for inverse in ("", "i") for kind in ("fft", "rfft") for rank in ("", "2", "n")
             if hasattr(owner, f"{inverse}{kind}{rank}")
         ]  # fmt: skip
         return replaced(*places)
 
-    def functions(self, library: Any) -> Any:
-        """The module that has the transforms."""
-        return library.fft
+    def owners(self, library: Any) -> tuple[Any, ...]:
+        """The modules that have the transforms."""
+        return (library.fft,)
 
     def joined(self, parts: list[Any], axis: int) -> Any:
         """Arrays one after the other."""
@@ -598,10 +600,16 @@ def _fast_length(least: int) -> int:
 
 
 class CupyFftLengths(FftLengths):
-    """The same of CuPy's transforms."""
+    """The same of CuPy's transforms, and of those that are called as SciPy's."""
 
     name = "cupy_fft_lengths"
     library = "cupy"
+
+    def owners(self, library: Any) -> tuple[Any, ...]:
+        """cupy.fft, and cupyx.scipy.fft, which the program may import later."""
+        with contextlib.suppress(ImportError):
+            return library.fft, importlib.import_module("cupyx.scipy.fft")
+        return (library.fft,)
 
     def joined(self, parts: list[Any], axis: int) -> Any:
         return self._library.concatenate(parts, axis)
@@ -617,8 +625,8 @@ class JaxFftLengths(CupyFftLengths):
     name = "jax_fft_lengths"
     library = "jax"
 
-    def functions(self, library: Any) -> Any:
-        return library.numpy.fft
+    def owners(self, library: Any) -> tuple[Any, ...]:
+        return (library.numpy.fft,)
 
     def joined(self, parts: list[Any], axis: int) -> Any:
         return self._library.numpy.concatenate(parts, axis)

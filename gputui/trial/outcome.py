@@ -126,7 +126,7 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     place = f" at {first.place}" if first is not None and first.place else ""
     bounds = [each for each in trials if each.verdict == "bound"]
     bound = max(
-        (each for each in bounds if (each.gain or 0.0) < WHOLE_STEP),
+        (each for each in bounds if (each.gain or 0.0) < WHOLE_STEP or _is_at(each, first)),
         key=lambda trial: trial.gain or 0.0,
         default=None,
     )
@@ -150,7 +150,7 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     whys = [
         f" {each.cure}: {each.why}." for each in trials
         if each.cause == first.cause and each.verdict == "not tried" and each.why
-        and each.result != BOUND
+        and (each.result != BOUND or "@" in each.cure)
     ]  # fmt: skip
     return (
         f"No cure from outside changes what it is slow for ({first.word}{place}{promised}): "
@@ -160,6 +160,12 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
 
 MOST_WHYS = 2
 """Cures of which the answer in a sentence says why they were not tried."""
+
+
+def _is_at(trial: Trial, finding: Finding | None) -> bool:
+    """Whether it takes away the function at a finding's line."""
+    function = finding.place.rpartition(" ")[2].rpartition(".")[2] if finding is not None else ""
+    return bool(function) and "@" in trial.cure and trial.cure.endswith(f":{function}")
 
 
 def _open(trials: Sequence[Trial]) -> str:

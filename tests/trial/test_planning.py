@@ -186,6 +186,10 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
         "No cure from outside gains. What costs most is proven: without it (cure5 at train.py:9 "
         "report) a step is 6.00× as fast (2.00 ms becomes 1.00 ms); change 5."
     )
+    whole = msgspec.structs.replace(trial(0, "bound"), cure="skip@train.py:report", gain=14.0)
+    assert "(skip@train.py:report) a step is 14.0× as fast" in ending(whole)
+    whole = msgspec.structs.replace(whole, cure="skip@train.py:other")
+    assert "a step is" not in ending(whole), "it is nearly the whole step"
     nothing = trial(0, "nothing")
     assert ending(nothing) == (
         "No gain is proven. No cure from outside changes what it is slow for (word at train.py:9 "

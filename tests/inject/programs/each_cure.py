@@ -395,6 +395,11 @@ def numpy_like():
 
 
 vars(cupy).update(numpy_like())
+cupyx_fft = types.ModuleType("cupyx.scipy.fft")
+vars(cupyx_fft).update(vars(numpy_like()["fft"]))
+for name in ("cupyx", "cupyx.scipy"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["cupyx.scipy.fft"] = cupyx_fft
 
 
 @check
@@ -1245,7 +1250,9 @@ def fft_lengths():
 
 @check
 def cupy_fft_lengths():
-    return transformed(cupy.fft, numpy.array, "axis")
+    seen = [transformed(each, numpy.array, "axis") for each in (cupy.fft, cupyx_fft)]
+    assert seen[0] == seen[1]
+    return seen
 
 
 @check
