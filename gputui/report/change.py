@@ -353,7 +353,7 @@ class RunFigures(msgspec.Struct, frozen=True):
     busy_percent: float | None = None
     kind: StepKind | None = None
     cause: str = ""
-    """The verdict's word, or the largest leaf, with its share."""
+    """The verdict's word with its share, "healthy", or the largest leaf with its share."""
     token_joules: float | None = None
     """Energy of a token, of all GPUs of the run together."""
 
@@ -382,6 +382,8 @@ def facts_of(subject: Subject) -> RunFigures:
         return facts
     largest = max(tree.leaves, key=lambda leaf: tree.leaves[leaf])
     share = f"{LEAVES[largest].label} {100 * tree.share(tree.leaves[largest]):.0f} %"
+    if concluded is not None and concluded.word == "HEALTHY":
+        share = "healthy"
     return replace(
         facts,
         busy_percent=100 * (1 - tree.share(tree.idle_ns)),

@@ -231,7 +231,7 @@ def folder_text(path: Path) -> str:
     return sanitize(f"~{text.removeprefix(home)}" if text.startswith(f"{home}/") else text)
 
 
-_BUSY = tuple(meaning.label for meaning in LEAVES.values() if not meaning.is_idle)
+_BUSY = ("healthy", *(leaf.label for leaf in LEAVES.values() if not leaf.is_idle))
 
 
 def result_role(entry: RecordingEntry, current: Path | None, cause: str = "") -> str:
