@@ -22,7 +22,7 @@ def test_charts_and_textures_are_left_out_and_marks_are_words() -> None:
         (("      0└────-20s───now", "dim"),),
         ((" step time  ", "label"), ("          ", "accent"), (" to 50.0 ms", "value")),
         (("            ", "label"), ("  ▲  ▁▂  ", "accent"), (" ▲ 62.1 ms", "value")),
-        (("  ", "text"), ("1 ─── means of some steps each, │ the longest ─── 516", "dim")),
+        (("  ", "text"), ("1 ─── means of 6 each, │ the longest ─── 516", "dim")),
         (("  ", "text"), ("0      1.95 ms      3.90 ms", "dim")),
         ((" Clock ", "label"), (" 98 MHz ", "value"), ("▁▂", "head"), (" to 2 GHz   ", "dim")),
         (("  4.48 ms ", "dim"), ("██▍", "accent"), (" 153", "text")),

@@ -92,8 +92,8 @@ def test_the_next_slow_step_is_found_either_way() -> None:
     # Four of one length are slower than usual, and faster than the mean: nothing is slow there.
     fast = [*blocks, StepColumn(17, 4, 44, {}), StepColumn(21, 4, 200, {})]
     assert next_slow(fast, 1, 1, 10.0) == 3
-    assert numbers_row(blocks, 40) == "1 ───── means of some steps each ──── 16"
-    assert numbers_row(blocks, 30) == ""
+    assert numbers_row(blocks, 40) == "1 ───────── means of 8 each ───────── 16"
+    assert numbers_row(blocks, 20) == ""
 
 
 def stalling() -> list[StepColumn]:
@@ -135,7 +135,7 @@ def test_several_steps_in_a_column_show_their_mean_and_the_longest() -> None:
     assert rows == ["▲ ", "│ ", "│ ", "▂▂", "██"]
     wide, _ = step_bars(spread(columns, 6), 10.0, 5)
     assert wide[0] == "▲     "  # one step, however wide its column
-    assert "means of some steps each, │ the longest" in numbers_row(columns, 60)
+    assert "means of 50 each, │ the longest" in numbers_row(columns, 60)
 
 
 def test_steps_have_their_time_under_the_causes_of_the_time_tree() -> None:

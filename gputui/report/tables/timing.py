@@ -556,7 +556,8 @@ def numbers_row(columns: list[StepColumn], width: int) -> str:
         what = "each column one step"
     else:
         is_known = any(column.drawn_ns > column.level_ns for column in columns)
-        what = f"means of some steps each{', │ the longest' if is_known else ''}"
+        some = round(sum(column.own[1] for column in columns) / len(columns))
+        what = f"means of {some:,} each{', │ the longest' if is_known else ''}"
     row = f"{first} {f' {what} '.center(max(0, width - len(first) - len(end) - 2), '─')} {end}"
     return row if len(row) <= width else ""
 

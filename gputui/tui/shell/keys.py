@@ -83,7 +83,14 @@ KEYS: tuple[Key, ...] = (
     Key("r", "reverse", "sort the other way round", SCREEN),
     Key("/", "filter", "filter what is listed by text; Timeline: find a name", SCREEN, "filter"),
     Key("0", "follow", "follow what runs now; back to the newest moment", SCREEN),
-    Key("Esc", "clear", "clear the filter, hide the log; else to now, else back", SCREEN, "back", ("backspace",)),
+    Key(
+        "Esc",
+        "clear",
+        "clear the filter, hide the log; else to now, else back",
+        SCREEN,
+        "back",
+        ("backspace",),
+    ),
     Key("y", "copy", "copy the full text of what is chosen (OSC 52)", SCREEN, "copy"),
     Key("Y", "copy_view", "copy all that the view shows", SCREEN),
     Key(

@@ -179,7 +179,8 @@ def step_points(tree: TimeTree) -> tuple[list[StepColumn], str]:
         inside = sum(block.steps for each in tree.blocks for block in each)
         # Of all turns of the loop blocks hold the steady ones.
         of = "all" if inside >= tree.steps else f"{count(inside)} of"
-        each = "" if all(column.own[1] == 1 for column in columns) else ", means of some each"
+        each = f", means of {inside / len(columns):,.0f} each"
+        each = "" if all(column.own[1] == 1 for column in columns) else each
         return columns, f"{of} {count(tree.steps)} steps{each}"
     columns = [StepColumn(at, 1, length, {}) for at, length in enumerate(tree.newest)]
     return columns, f"the newest {len(tree.newest)} of {count(tree.steps)} steps"
