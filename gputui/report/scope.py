@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
+from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -509,6 +510,8 @@ def _around_a_step(run: Run, tree: TimeTree) -> str:
         for its in run.marked_steps.values()
         if its.source == "loop"
         and its.marks > 1
+        # One beside the steps, as of an evaluation, turns fast and then not for long.
+        and median(its.lengths_ns or [0]) >= SEVERAL * step_ns
         and its.first_ns < middle_ns < its.last_ns
         and (each_ns := (its.last_ns - its.first_ns) / (its.marks - 1)) >= SEVERAL * step_ns
         and abs(its.marks * each_ns / step_ns / turns - 1) <= ALIKE

@@ -204,8 +204,11 @@ def test_marks_do_not_say_that_calls_before_an_update_are_micro_batches(
 
 
 def test_the_loop_around_the_steps_is_told_where_it_goes_on() -> None:
-    """As texts of 96 tokens; loops of the set-up are none of it."""
+    """As texts of 96 tokens; loops of the set-up are none of it, and none that turn in bursts."""
+    beside = marks_of("loop", "run.py:13", 480, 20 * MS, 5000 * MS)
+    lengths_ns = ((3 * MS,) * 19 + (343 * MS,)) * 3
     _, run = a_run(
+        msgspec.structs.replace(beside, lengths_ns=lengths_ns),
         loop_of(1, 960, 10 * MS, 5000 * MS, "loop"),
         marks_of("loop", "run.py:20", 960, 10 * MS, 5000 * MS),
         marks_of("loop", "run.py:3", 11, 400 * MS, MS),
