@@ -43,11 +43,12 @@ def pairwise(analysis: Analysis) -> Iterator[Finding]:
     tree = analysis.tree
     if tree is None:
         return
-    counted = [
-        analysis.part_of_kernels(lambda name, kind=kind: kind.search(name) is not None)
-        for kind in (_DIFFERENCES, _SQUARES, _SUMS)
-    ]
-    differences, squares, sums = (tree.kernels_share * part for _, part in counted)
+
+    def share_of(kind: re.Pattern[str]) -> float:
+        _, part = analysis.part_of_kernels(lambda name: kind.search(name) is not None)
+        return tree.kernels_share * part
+
+    differences, squares, sums = map(share_of, (_DIFFERENCES, _SQUARES, _SUMS))
     share = differences + squares + sums
     # A chain of more operations over the same elements is told as one.
     chain = tree.share(tree.leaves.get(Leaf.ELEMENTWISE_CHAIN, 0))
