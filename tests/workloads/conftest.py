@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from tests.workloads import forked_python
 def pytest_collection_finish() -> None:
     """Before the first test runs: after that torch may have threads."""
     if "torch" in sys.modules:
-        # Workloads collect garbage after each row: not what was imported, again and again.
-        gc.freeze()
         forked_python.prepare()
 
 
