@@ -50,8 +50,8 @@ def _without_a_cause(found: Verdict) -> tuple[str, str]:
     if tree is None or not tree.has_steps or found.word not in WITHOUT_A_CAUSE:
         return "", ""
     most = 1 / max(0.01, 1 - tree.share(tree.idle_ns))
-    gain = f"At most {most:.2f}× faster, if the GPU idled no longer."
-    return "nothing needed: more only with less GPU work.", gain
+    gain = f"{most:.2f}× at most without idle time; what kernels could spare is not known."
+    return "nothing to keep the GPU busier: more only with less work for it.", gain
 
 
 def _places(finding: Finding, inside: str) -> tuple[str, list[str]]:
