@@ -42,13 +42,13 @@ class RowsOnGpu(Cure):
         if self._is_useless:
             raise CannotApply("no rows of a large tensor on the host are copied to the GPU")
         tensor, began_s = torch.Tensor, time.monotonic()
-        take, cpu = tensor.__getitem__, tensor.cpu
-        rows = _Rows(torch, self, take)
+        index_rows, cpu = tensor.__getitem__, tensor.cpu
+        rows = _Rows(torch, self, index_rows)
 
-        @functools.wraps(take)
-        def taken(table: Any, index: Any) -> Any:
+        @functools.wraps(index_rows)
+        def indexed(table: Any, index: Any) -> Any:
             later = rows.of(table, index) if type(index) is tensor else None
-            return take(table, index) if later is None else later
+            return index_rows(table, index) if later is None else later
 
         @functools.wraps(cpu)
         def copied(source: Any, *args: Any, **kwargs: Any) -> Any:
@@ -58,7 +58,7 @@ class RowsOnGpu(Cure):
         def look() -> None:
             self._is_useless = not rows.count and time.monotonic() - began_s > LEAST_ON_S
 
-        return combined(look, replaced((tensor, "__getitem__", taken), (tensor, "cpu", copied)))
+        return combined(look, replaced((tensor, "__getitem__", indexed), (tensor, "cpu", copied)))
 
     def is_far(self, place: Any) -> bool:
         """Whether what goes to a place, or lies there, is on a GPU."""
@@ -68,8 +68,8 @@ class RowsOnGpu(Cure):
 class _Rows:
     """What was taken of tensors and not computed yet."""
 
-    def __init__(self, torch: Any, cure: RowsOnGpu, take: Any) -> None:
-        self._torch, self._cure, self._take = torch, cure, take
+    def __init__(self, torch: Any, cure: RowsOnGpu, index_rows: Any) -> None:
+        self._torch, self._cure, self._index_rows = torch, cure, index_rows
         self._later = _class_of(torch, self)
         self.count = 0
         """How often rows were copied to the GPU."""
@@ -104,7 +104,7 @@ class _Rows:
         def now() -> Any:
             if version() != writes:
                 raise RuntimeError("gputui: a tensor was written to after rows of it were taken")
-            return self._take(table, index.now() if is_later else index)
+            return self._index_rows(table, index.now() if is_later else index)
 
         def far(device: Any) -> Any:
             self.count += 1
@@ -112,7 +112,7 @@ class _Rows:
             if version() != writes:
                 return now().to(device)
             place = index.far(device) if is_later else index.to(device)
-            return self._take(self._copy(table, device), place)
+            return self._index_rows(self._copy(table, device), place)
 
         return self._later(index.shape + table.shape[1:], table.dtype, now, far)
 

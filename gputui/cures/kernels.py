@@ -474,9 +474,9 @@ class FftLengths(Cure):
         """The modules that have the transforms."""
         return (library.fft,)
 
-    def joined(self, parts: list[Any], axis: int) -> Any:
+    def joined(self, tensors: list[Any], axis: int) -> Any:
         """Arrays one after the other."""
-        return self._library.cat(parts, axis)
+        return self._library.cat(tensors, axis)
 
     def is_traced(self, _value: Any) -> bool:
         """Whether nothing can be asked of it: it is compiled."""
@@ -611,8 +611,8 @@ class CupyFftLengths(FftLengths):
             return library.fft, importlib.import_module("cupyx.scipy.fft")
         return (library.fft,)
 
-    def joined(self, parts: list[Any], axis: int) -> Any:
-        return self._library.concatenate(parts, axis)
+    def joined(self, tensors: list[Any], axis: int) -> Any:
+        return self._library.concatenate(tensors, axis)
 
     def axis_word(self, rank: str) -> str:
         return "axes" if rank else "axis"
@@ -628,8 +628,8 @@ class JaxFftLengths(CupyFftLengths):
     def owners(self, library: Any) -> tuple[Any, ...]:
         return (library.numpy.fft,)
 
-    def joined(self, parts: list[Any], axis: int) -> Any:
-        return self._library.numpy.concatenate(parts, axis)
+    def joined(self, tensors: list[Any], axis: int) -> Any:
+        return self._library.numpy.concatenate(tensors, axis)
 
     def is_traced(self, value: Any) -> bool:
         return isinstance(value, self._library.core.Tracer)

@@ -35,22 +35,22 @@ FEW_SLOW = 10
 """Slow steps up to which their number says more than an interval."""
 
 
-def how_sure(found: Verdict) -> tuple[str, str]:
+def how_sure(verdict: Verdict) -> tuple[str, str]:
     """Whether it is sure, in a word, and of how many steps the verdict is, the 95 % intervals of
     the cause and of a step, from blocks of them, and what steps take with what lies between them;
     where no steps were seen, of what time it is."""
-    tree = found.tree
+    tree = verdict.tree
     if tree is None:
         return "Sure", ""
     if not tree.has_steps:
         since = f"all {duration(tree.wall_ns)} since the first kernel"
         return "Unsure", f"shares are of {since}, not of steps: there is no interval"
-    best = found.findings[0] if found.findings else None
+    best = verdict.findings[0] if verdict.findings else None
     # Of pauses, and of several leaves together, the leaf's own time a step says nothing.
     its_leaves = best.of_leaves if best is not None else ()
     is_of_leaf = best is not None and best.step_ns and not best.with_pauses and len(its_leaves) < 2
     leaf = its_leaves[0] if is_of_leaf and its_leaves else None
-    loop = found.shares_tree or tree
+    loop = verdict.shares_tree or tree
     means = [("", tree.step_mean)]
     if leaf is not None and (own := tree.leaf_mean(leaf)) is not None:
         means.insert(0, (LEAVES[leaf].label, own))

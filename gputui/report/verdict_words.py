@@ -29,12 +29,12 @@ class VerdictWords(NamedTuple):
     gain: str
 
 
-def verdict_words(found: Verdict, inside: str = "", *, has_bars: bool = False) -> VerdictWords:
+def verdict_words(verdict: Verdict, inside: str = "", *, has_bars: bool = False) -> VerdictWords:
     """`inside` is said where no line is known; `has_bars` is whether what a step then takes is
     drawn, so that the gain need not say it."""
-    if not found.findings:
-        return VerdictWords(found.headline, "", [], *_without_a_cause(found))
-    best, headline = found.findings[0], found.headline
+    if not verdict.findings:
+        return VerdictWords(verdict.headline, "", [], *_without_a_cause(verdict))
+    best, headline = verdict.findings[0], verdict.headline
     if best.place:
         headline = headline.removesuffix(best.placed).rstrip()
     if best.with_pauses:  # of steps alone the time tree is not
@@ -44,10 +44,10 @@ def verdict_words(found: Verdict, inside: str = "", *, has_bars: bool = False) -
     return VerdictWords(headline, where, seen, f"{best.advice}.", gain)
 
 
-def _without_a_cause(found: Verdict) -> tuple[str, str]:
+def _without_a_cause(verdict: Verdict) -> tuple[str, str]:
     """What more there is to gain where nothing stands out."""
-    tree = found.tree
-    if tree is None or not tree.has_steps or found.word not in WITHOUT_A_CAUSE:
+    tree = verdict.tree
+    if tree is None or not tree.has_steps or verdict.word not in WITHOUT_A_CAUSE:
         return "", ""
     most = 1 / max(0.01, 1 - tree.share(tree.idle_ns))
     gain = f"{most:.2f}× at most without idle time; what kernels could spare is not known."
@@ -56,15 +56,15 @@ def _without_a_cause(found: Verdict) -> tuple[str, str]:
 
 def _places(finding: Finding, inside: str) -> tuple[str, list[str]]:
     """Where it is, and the other sentences of its evidence."""
-    places = [one for one in finding.evidence if _IS_PLACE.search(one)]
-    others = [f"{one}." for one in finding.evidence if one not in places]
-    is_told = any(UNRECORDED in one for one in places)
+    places = [sentence for sentence in finding.evidence if _IS_PLACE.search(sentence)]
+    others = [f"{sentence}." for sentence in finding.evidence if sentence not in places]
+    is_told = any(UNRECORDED in sentence for sentence in places)
     if finding.place and not is_told and re.split(r"[ ,]", finding.place)[0] not in "".join(places):
         places = [finding.placed.rstrip("."), *places]
     is_of_kernels = bool(finding.kernel) or finding.cause.startswith("busy.")
     if (is_of_kernels or finding.view == "kernels") and not places and not inside:
         places = [UNSEEN]
-    return " ".join([*(f"{one}." for one in places), inside]).strip(), others
+    return " ".join([*(f"{sentence}." for sentence in places), inside]).strip(), others
 
 
 def why_no_verdict(run: Run) -> str:

@@ -58,15 +58,15 @@ def _lines_of(code: Any, begin: int, end: int) -> set[int | None]:
     """The lines of a loop, with those that handle its exceptions: these lie at the code's end."""
     entries: Any = dis.Bytecode(code)
     entries = entries.exception_entries
-    parts = [(begin, end)]
-    for first, last in parts:
+    ranges = [(begin, end)]
+    for first, last in ranges:
         handlers = {each.target for each in entries if first <= each.start <= last}
-        parts += [
+        ranges += [
             (each.start, each.end)
             for each in entries
-            if each.start in handlers and (each.start, each.end) not in parts
+            if each.start in handlers and (each.start, each.end) not in ranges
         ]
-    return {line for a, b, line in code.co_lines() if any(a <= z and y < b for y, z in parts)}
+    return {line for a, b, line in code.co_lines() if any(a <= z and y < b for y, z in ranges)}
 
 
 class _Loop:

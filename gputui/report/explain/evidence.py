@@ -108,8 +108,8 @@ def _allocated(analysis: Analysis) -> str | None:
     off, so that the number is of the arrays that it makes."""
     rows = [row for row in api_rows(analysis.run) if _ALLOCATES.match(row.name)]
     each = [(row.name, row.instances / max(1, analysis.all_steps)) for row in rows[:MOST_CALLS]]
-    told = [f"{name} {times:,.0f} ×" for name, times in each if times >= 1.0]
-    return f"{' and '.join(told)} a step" if told else None
+    calls = [f"{name} {times:,.0f} ×" for name, times in each if times >= 1.0]
+    return f"{' and '.join(calls)} a step" if calls else None
 
 
 BLOCKING = (
@@ -451,8 +451,8 @@ def _read_in_a_loop(analysis: Analysis, tree: TimeTree, findings: list[Finding])
     loop = read_loop(analysis)
     if not together or loop is None or not (gains := together[0].gains):
         return findings
-    parts = {Leaf.LAUNCH: loop.launches, Leaf.SYNC: loop.waits}
-    ns = round(sum(part * tree.leaves.get(leaf, 0) for leaf, part in parts.items()))
+    share_by_leaf = {Leaf.LAUNCH: loop.launches, Leaf.SYNC: loop.waits}
+    ns = round(sum(part * tree.leaves.get(leaf, 0) for leaf, part in share_by_leaf.items()))
     scope, _ = in_words(tree, [])
     first, share = together[0], tree.share(ns)
     whole = replace(
