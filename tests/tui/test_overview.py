@@ -287,13 +287,14 @@ async def test_the_palette_and_the_clipboard(show: Show) -> None:
         await shown.press("colon", *"warmup/step/mlp")
         await shown.until(lambda: "warmup/step/mlp  phase" in shown.text)
         await shown.press("enter")
-        await shown.until(lambda: shown.app.main.current == "phases")
-        assert shown.app.main.view.copied == "warmup/step/mlp"  # which was closed
+        # It was closed.
+        await shown.until(lambda: shown.app.main.view.copied == "warmup/step/mlp")
+        assert shown.app.main.current == "phases"
         await shown.press("left", "left", "home", "escape", "colon", *"warmup/step/mlp")
         await shown.until(lambda: "warmup/step/mlp  phase" in shown.text)
         await shown.press("enter")
         await shown.until(lambda: shown.app.screen is shown.app.main)
-        assert shown.app.main.view.copied == "warmup/step/mlp"
+        await shown.until(lambda: shown.app.main.view.copied == "warmup/step/mlp")
 
 
 async def test_hostile_names_and_runs_without_a_gpu(show: Show) -> None:

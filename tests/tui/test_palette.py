@@ -50,8 +50,7 @@ async def test_the_keys_stand_beside_the_view_as_long_as_that_is_wished(show: Sh
         await shown.until(lambda: "keys beside the view" in shown.text)
         await shown.press("enter")
         await shown.until(lambda: bool(main.query(KeyPanel)))
-        await shown.settle()
-        assert "quit at once; a run" in shown.text
+        await shown.until(lambda: "quit at once; a run" in shown.text)
         assert main.view.size.width < width
         assert shown.lines[0].split()[:2] == ["1", "Overview"]
         assert "q quit" in shown.lines[-1]
