@@ -28,7 +28,7 @@ class FftConvolution(Redirected):
     advice = "Fourier"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
-        """conv1d, by both names."""
+        """torch.conv1d is the same function: modules call the one, programs either."""
         self._torch = torch
         return (torch.nn.functional, "conv1d"), (torch, "conv1d")
 

@@ -203,6 +203,14 @@ def free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def free_bytes_of_gpu(torch: Any, device: Any = None) -> int:
+    """What is free on a GPU, the current one by default; on the host where torch has not begun to
+    use any."""
+    if not torch.cuda.is_initialized():
+        return free_bytes()
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
 LEAST_KEPT_BYTES = 1 << 20
 """NumPy's arrays from which a copy to the GPU is worth sparing."""
 

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, CannotApply, Cure, combined, replaced
+from .copies import free_bytes_of_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,7 @@ class RowsOnGpu(Cure):
 
         @functools.wraps(index_rows)
         def indexed(table: Any, index: Any) -> Any:
-            later = rows.of(table, index) if type(index) is tensor else None
+            later = rows.rows_later(table, index) if type(index) is tensor else None
             return index_rows(table, index) if later is None else later
 
         @functools.wraps(cpu)
@@ -79,7 +80,7 @@ class _Rows:
         self._indexes: dict[Any, Any] = {}
         """By line what was copied from the GPU there last; None where that is no index alone."""
 
-    def of(self, table: Any, index: Any) -> Any:
+    def rows_later(self, table: Any, index: Any) -> Any:
         """Rows that are computed later; None where they are computed now."""
         torch = self._torch
         if (
@@ -152,10 +153,7 @@ class _Rows:
         return bool(kept[3] <= MOST_WRITES)
 
     def _has_room(self, table: Any) -> bool:
-        cuda = self._torch.cuda
-        if not cuda.is_initialized():
-            return True
-        return bool(2 * table.numel() * table.element_size() < cuda.mem_get_info()[0])
+        return bool(2 * table.numel() * table.element_size() < free_bytes_of_gpu(self._torch))
 
     def _copy(self, table: Any, device: Any) -> Any:
         kept = self._tables.get(id(table))
@@ -187,7 +185,7 @@ def _class_of(torch: Any, rows: _Rows) -> Any:
             return made
 
         def __init__(self, *_args: Any) -> None:
-            """All is in __new__."""
+            """What a tensor of it is made of is set by __new__: torch passes the same words on."""
 
         def now(self) -> Any:
             with disabled():
@@ -214,7 +212,7 @@ def _class_of(torch: Any, rows: _Rows) -> Any:
             is_taken = getattr(function, "__name__", "") == "__getitem__"
             if is_taken and len(args) == 2 and type(args[1]) is cls:
                 args[1].is_index = True
-                later = rows.of(first, args[1]) if type(first) is torch.Tensor else None
+                later = rows.rows_later(first, args[1]) if type(first) is torch.Tensor else None
                 if later is not None:
                     return later
             return function(*_computed(cls, args), **_computed(cls, kwargs))

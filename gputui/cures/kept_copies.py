@@ -7,7 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, CannotApply, Cure, replaced
-from .copies import LEAST_KEPT_BYTES
+from .copies import LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .recomputed import writes_of
 
 if TYPE_CHECKING:
@@ -90,9 +90,7 @@ class CopiesKept(Cure):
 
     def _has_room(self, torch: Any, made: Any) -> bool:
         """Whether as much again, which is compared with it, and as much for that are free."""
-        if not made.is_cuda:
-            return True
-        free_bytes, _ = torch.cuda.mem_get_info(made.device)
+        free_bytes = free_bytes_of_gpu(torch, made.device if made.is_cuda else None)
         return bool(4 * made.numel() * made.element_size() < free_bytes)
 
 

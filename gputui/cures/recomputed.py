@@ -20,7 +20,7 @@ from . import (
     instances,
     replaced,
 )
-from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes
+from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class ComputedKept(Cure):
             raise CannotApply("what functions were given again was written to")
         self._torch = torch
         self._kept: dict[Any, _Kept] = {}
-        self._room = _free_bytes_of_gpu(torch) // 4
+        self._room = free_bytes_of_gpu(torch) // 4
         places = [
             (owner, name, self._keeping(getattr(owner, name))) for owner, name in self.places(torch)
         ]
@@ -372,10 +372,6 @@ def _is_shape(value: Any) -> bool:
 def _are_tensors(value: Any) -> bool:
     values = value if isinstance(value, (tuple, list)) else (value,)
     return all(_is_tensor(each) and not each.requires_grad for each in values)
-
-
-def _free_bytes_of_gpu(torch: Any) -> int:
-    return int(torch.cuda.mem_get_info()[0]) if torch.cuda.is_initialized() else free_bytes()
 
 
 class BeginningKept(Cure):
@@ -579,7 +575,7 @@ class _Growing:
         memory = self._memory
         if memory is None or memory.shape[dim] < whole:
             shape[dim] = max(whole + LEAST_ROOM, whole + whole // 2)
-            if shape[dim] * first.nbytes > have * _free_bytes_of_gpu(torch) // 4:
+            if shape[dim] * first.nbytes > have * free_bytes_of_gpu(torch) // 4:
                 return None
             memory = torch.empty(shape, dtype=first.dtype, device=first.device)
             memory.narrow(dim, 0, have).copy_(first)

@@ -464,8 +464,8 @@ warm-up, and how many fit into one."""
 
 
 MOSTLY = 0.5
-"""Part of a turn that what it holds several of takes, from which it is told how long each takes:
-updates after a rollout take less than the mean from one to the next."""
+"""A turn may hold several updates. Their mean length is given only if they fill at least this part
+of the turn: after a rollout, an update takes less than the mean time from one to the next."""
 
 OPERATORS = 3
 """Jitted functions that a turn calls several times each, from which these are JAX's operators: of

@@ -168,6 +168,10 @@ def _is_at(trial: Trial, finding: Finding | None) -> bool:
     return bool(function) and "@" in trial.cure and trial.cure.endswith(f":{function}")
 
 
+NO_TIME, TIME_OVER = "there was no time left", "its time was over (--budget)"
+"""Why cures were not tried, or not to the end, that a longer budget may try."""
+
+
 def _open(trials: Sequence[Trial]) -> str:
     """Cures that showed or promised something, and had no time to be proven."""
     shown = [
@@ -179,7 +183,7 @@ def _open(trials: Sequence[Trial]) -> str:
         (each.forecast_low, each)
         for each in trials
         if each.result != BOUND and each.verdict == "not tried" and each.applies
-        and each.forecast_low is not None and ("time" in each.why or "budget" in each.why)
+        and each.forecast_low is not None and each.why.startswith((NO_TIME, TIME_OVER))
     ]  # fmt: skip
     named = [
         f"{each.cure} ({_times(gain)}× so far, {_lacks(each)})" if each.gain is not None

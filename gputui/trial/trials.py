@@ -20,6 +20,8 @@ from gputui.trial.alternation import (
     Alternation,
 )
 from gputui.trial.outcome import (
+    NO_TIME,
+    TIME_OVER,
     Measured,
     Outcome,
     Trial,
@@ -61,7 +63,6 @@ from gputui.trial.sameness import (
 ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
 
-NO_TIME = "there was no time left"
 NOT_TOGETHER = "no time was left for a run"
 
 AGAIN = 3
@@ -707,7 +708,7 @@ class Trials:
         return f"{step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
 
     def _too_few(self, each: Measured) -> str:
-        over = "the program ended" if self._whole is not None else "its time was over (--budget)"
+        over = "the program ended" if self._whole is not None else TIME_OVER
         if not each.candidate.cure.in_one_run or not (each.pairs or each.candidate.forecast):
             return over
         why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"

@@ -176,7 +176,7 @@ class _Functions(threading.Thread):
     3.12 on."""
 
     def __init__(self, trial: TrialInProgram, site: str) -> None:
-        """`site` as in `Plan`."""
+        """`site` is what marks the steps, as `Plan.site` names it; "" for whatever does."""
         super().__init__(name="gputui functions", daemon=True)
         self._trial, self._site, self._pid = trial, site, os.getpid()
 

@@ -682,8 +682,8 @@ AUTOCAST = (
 
 
 WITHOUT_HALF = 0.15
-"""Share that goes at least with half precision from which a program that has none of it is told: of
-160 recordings two of PyTorch's have as much, whose causes are larger ones."""
+"""A program without half precision is told so if it would spare at least this share of its time. Of
+160 recordings two of PyTorch's would spare as much, and have larger causes."""
 
 ALL_IN_HALF = (
     'torch.autocast(device_type="cuda", dtype=torch.bfloat16) around the forward pass (bf16=True, '

@@ -50,7 +50,7 @@ def pairwise(analysis: Analysis) -> Iterator[Finding]:
 
     differences, squares, sums = map(share_of, (_DIFFERENCES, _SQUARES, _SUMS))
     share = differences + squares + sums
-    # A chain of more operations over the same elements is told as one.
+    # A long chain of elementwise operations has a finding of its own.
     chain = tree.share(tree.leaves.get(Leaf.ELEMENTWISE_CHAIN, 0))
     if min(differences, sums) < EACH or share < MOST_OF_IT or chain > share / 2:
         return

@@ -162,7 +162,7 @@ class StepsView(DraggedView):
         return ""
 
     def follow(self) -> None:
-        """The newest step."""
+        """Show the newest step again, and all newer ones as they come."""
         self.at = self.leaf = None
         self.draw()
 
