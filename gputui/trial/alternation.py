@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from statistics import median
+from typing import NamedTuple
 
 from gputui.trial.proof import (
     BESIDE_PAIRS,
@@ -18,7 +19,15 @@ from gputui.trial.proof import (
     ratios_of,
     show_nothing,
 )
-from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, is_measured
+from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, Steps, is_measured
+
+
+class Waiting(NamedTuple):
+    """A cure that waits for a run of its own: the ablations that come after it, and by how much
+    longer than others that run takes."""
+
+    bounds: Set[str]
+    longer_s: float = 0.0
 
 
 class Alternation:
@@ -28,8 +37,8 @@ class Alternation:
     gets a line about what the pairs show so far. Where nothing is left but `brief` ones, LATER of
     that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
     had their time, for `bounds_s`; `other_bounds` were measured beside these. For the cures that
-    wait for runs of their own (`waiting`, with the ablations that come after each), time for
-    another start of the program is left of `whole_s`, unless the program has no use for them."""
+    wait for runs of their own (`waiting`), time for the longest of these that fits is left of
+    `whole_s`, unless the program has no use for them."""
 
     def __init__(
         self,
@@ -42,7 +51,7 @@ class Alternation:
         bounds: Sequence[str] = (),
         bounds_s: float = 0.0,
         other_bounds: int = 0,
-        waiting: Mapping[str, Set[str]] | None = None,
+        waiting: Mapping[str, Waiting] | None = None,
         whole_s: float = math.inf,
         promise: Set[str] | None = None,
     ) -> None:
@@ -66,7 +75,7 @@ class Alternation:
         self._began_s = self._began_s or seconds
         waiting = self._waiting.keys() - run.reader.not_applied.keys()
         left_out = run.reader.not_applied.keys() | set().union(
-            *(self._waiting[name] for name in waiting)
+            *(self._waiting[name].bounds for name in waiting)
         )
         pairs = {
             name: self._before[name] + steps.pairs(name)
@@ -82,9 +91,7 @@ class Alternation:
         kept = self._kept & pairs.keys()
         is_brief = bool(kept) and kept <= self._brief | self._bounds
         limit_s = self._limit_s * (LATER if is_brief else 1.0)
-        has_passed = bool(waiting) and seconds > max(
-            self._began_s + LEAST_S, self._whole_s - NEEDED * (self._began_s + RUN_S)
-        )
+        has_passed = bool(waiting) and seconds > self._until_s(waiting, steps)
         is_over = (has_passed or seconds - self._began_s > limit_s) and not any(
             is_near(pairs[name]) for name in kept - self._bounds
         )
@@ -114,6 +121,15 @@ class Alternation:
             last = max((block.pair for block in steps.blocks), default=0)
             run.keep(sorted(asked_for), last + 2)
         return ""
+
+    def _until_s(self, waiting: Iterable[str], steps: Steps) -> float:
+        """When time for those that wait must be left. A program whose results are not seen is run
+        as it is first."""
+        runs = 1 if steps.losses or steps.outputs else 2
+        left_s = self._whole_s - NEEDED * runs * (self._began_s + RUN_S)
+        least_s = self._began_s + LEAST_S
+        until_s = [left_s - self._waiting[name].longer_s for name in waiting]
+        return min((each for each in until_s if each > least_s), default=max(least_s, left_s))
 
     def _open(self, pairs: dict[str, list[Pair]]) -> set[str]:
         """Those of which more pairs may still show a gain."""

@@ -18,6 +18,7 @@ from gputui.trial.alternation import (
     LEAST_S,
     RUN_S,
     Alternation,
+    Waiting,
 )
 from gputui.trial.outcome import (
     NO_TIME,
@@ -35,6 +36,7 @@ from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
     LOOKS,
+    NEAR,
     gain_of_pairs,
     gain_of_runs,
     show_nothing,
@@ -65,8 +67,14 @@ ROUNDS = 3
 
 NOT_TOGETHER = "no time was left for a run"
 
+ANSWERS = "answers the same"
+
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
+
+BRIEF_S = 15.0
+"""A program that ends so soon after its warm-up is timed in shorter blocks after a shorter one from
+then on; one whose loop is longer has its pairs in several runs."""
 
 BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
 """The warm-up and a block of a program that has ended before it could be timed as others are,"""
@@ -75,6 +83,10 @@ LEAST_MARKED = 8
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
+
+SLIGHT = 1.05
+"""A gain in the middle of few pairs from which those that promise nothing get more in another
+run."""
 
 READY_S = 3.0
 """A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
@@ -152,7 +164,9 @@ class Trials:
         """Try everything that fits into the budget, first what the findings promise something of:
         cures that are switched in one run, and last in that run ablations; cures that need a run
         each; all proven ones together; ablations that are left; then cures that nothing is promised
-        of. Each phase has its weight of the time that is left."""
+        of. Each phase has its weight of the time that is left; what is left after all of them is
+        for whoever comes first: other cures of what a proven one answers, runs that make a gain
+        more certain, all together."""
         switched: list[Measured] = []
         constant: list[Measured] = []
         constant_too: list[Measured] = []
@@ -180,6 +194,7 @@ class Trials:
             (4.0, ablations, self._ablate),
             (1.0, constant_too, self._run_each),
         ]
+        later = [(0.0, *phases[number][1:]) for number in (1, 2, 0, 3, 4)]
         if not any(each.candidate.forecast for each in switched) and any(
             each.candidate.forecast and not each.candidate.cure.longer_s for each in constant
         ):
@@ -195,9 +210,12 @@ class Trials:
             ]
         phases = [phase for phase in phases if phase[1]]
         for self._round in range(ROUNDS):
+            if self._round:
+                phases = later
             for number, (weight, group, make) in enumerate(phases):
                 whole = sum(each[0] for each in phases[number:])
-                self._until_s = time.monotonic() + self._all_left_s * weight / whole
+                part = weight / whole if whole else 1.0
+                self._until_s = time.monotonic() + self._all_left_s * part
                 make(group)
                 self._judge()
                 # What blocks cannot tell is asked again, by runs.
@@ -214,7 +232,7 @@ class Trials:
             if self._all_left_s < max(LEAST_S, 1.2 * self._longest_s()):
                 break
             for each in self._measured:
-                if each.why == NO_TIME:
+                if each.why.startswith(NO_TIME) or each.why.endswith(ANSWERS):
                     each.why = ""
         return self._outcome()
 
@@ -256,7 +274,11 @@ class Trials:
         # Where nothing points at saves they come with what is left: alone they took 20 s of 50.
         saves = [each for each in group if each.candidate.cure is NoSaves]
         others = [each for each in group if each not in saves]
-        saves = [each for each in saves if each.candidate.forecast or self._round]
+        is_explained = any(each.verdict in ("gain", "bound") for each in self._measured)
+        saves = [
+            each for each in saves
+            if each.candidate.forecast or (self._round and not is_explained)
+        ]  # fmt: skip
         until_s = self._until_s
         self._until_s -= max(0.0, self._left_s) * len(saves) / max(1, len(group))
         # What they have spoilt is not saved, in their blocks or after them.
@@ -275,7 +297,10 @@ class Trials:
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for attempt in range(AGAIN):
-            open_ones = [each for each in group if not each.why and not each.is_decided]
+            open_ones = [
+                each for each in group
+                if not each.why and not each.is_decided and self._is_worth_a_start(each)
+            ]  # fmt: skip
             # As long as nothing was timed, all of the budget is for that.
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
             if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
@@ -320,7 +345,8 @@ class Trials:
                 if self._cannot_time(result):
                     break
                 continue
-            self._is_brief = self._is_brief or result.has_ended
+            timed_s = result.seconds - (result.first_block_s or 0.0)
+            self._is_brief = self._is_brief or (result.has_ended and timed_s < BRIEF_S)
             if not any(
                 each.gain is not None and each.gain.is_claimed and not _is_bound(each)
                 for each in open_ones
@@ -335,18 +361,28 @@ class Trials:
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 
-    def _wait_for_runs(self, group: list[Measured]) -> dict[str, set[str]]:
+    def _is_worth_a_start(self, each: Measured) -> bool:
+        """Whether pairs of it, after those that it had, are worth another start of the program:
+        one that shows nothing, and promises nothing, took 20 s of 100."""
+        if each.candidate.forecast or _is_bound(each) or len(each.pairs) < EARLY_PAIRS:
+            return True
+        return median(pair.ratio for pair in each.pairs) > SLIGHT
+
+    def _wait_for_runs(self, group: list[Measured]) -> dict[str, Waiting]:
         """The cures that promise something in runs of their own, and were not tried, with the
-        ablations among these that are about the same: they come after it. Not those that compile:
-        that takes more time than may be left."""
+        ablations among these that are about the same: they come after it, but not after one that
+        compiles."""
         return {
-            each.candidate.name: {
-                bound.candidate.name for bound in group
-                if _is_bound(bound) and _cause(bound) == _cause(each)
-            }
+            each.candidate.name: Waiting(
+                {
+                    bound.candidate.name for bound in group
+                    if _is_bound(bound) and _cause(bound) == _cause(each)
+                    and not each.candidate.cure.longer_s
+                },
+                each.candidate.cure.longer_s + each.candidate.cure.settles_s,
+            )
             for each in self._measured
             if each not in group and not _is_bound(each) and self._waits(each)
-            and not each.candidate.cure.longer_s
         }  # fmt: skip
 
     def _switched_last(self, group: list[Measured]) -> tuple[list[Measured], float]:
@@ -442,9 +478,9 @@ class Trials:
     # --- a run each
 
     def _run_each(self, group: list[Measured]) -> None:
-        """A B B A C C ...: as it is, then each cure, a second time where the first shows something
-        of it, so that what drifts drifts for both."""
-        times = self._times
+        """As it is, then each cure that had no run, what promises most first; then a second run of
+        those of which the first shows something: of what was found at once if that lacks a second
+        run to be proven, of all with what others leave, and another as it is."""
         for each in group:
             each.why = each.why or self._answered(each)
         group = [each for each in group if not each.why and (each.doubt or not each.is_decided)]
@@ -458,58 +494,71 @@ class Trials:
         # What is known not to apply has said so in the first run.
         group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
         for each in group:
-            if each.why or (each.on_runs and not self._is_promising(each)):
+            if each.on_runs or each.why:
                 continue
-            each.why = "" if each.on_runs else self._answered(each)
-            if each.why:
-                continue
+            each.why = self._answered(each)
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
-            # Compiling may take half of that, and what is left at the end is for nothing else.
-            cure = each.candidate.cure
-            longer_s = cure.longer_s / (2.0 if self._round else 1.0) + cure.settles_s
-            run_s = self._longest_s()
-            if not each.on_runs and not each.has_pauses:
-                # One that is ended early says less, and more than none.
-                run_s = min(run_s, self._start_s + RUN_S)
-            needs_s = 1.1 * run_s + longer_s
-            if not times[""] or left_s < needs_s:
-                each.why = self._no_trials or NO_TIME
-                continue
-            is_again = bool(each.on_runs)
-            self._constant_run(each, times)
-            if not self._is_promising(each):
-                continue
-            self._judge()
-            if each.verdict in ("gain", "bound") and not is_again:
-                continue  # others first; it is run once more with what is left
-            if self._left_s > 1.2 * self._longest_s():
-                self._constant_run(each, times)
-            if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
+            needs_s = self._needs_s(each)
+            if not each.why and (not self._times[""] or left_s < needs_s):
+                each.why = self._no_trials or f"{NO_TIME}: it wants some {needs_s:.0f} s"
+            if not each.why:
+                self._constant_run(each, self._times)
+                self._judge()
+        group = [each for each in group if self._is_worth_a_second(each, group)]
+        for each in sorted(group, key=lambda each: -each.gain.middle if each.gain else 0.0):
+            if self._left_s > self._needs_s(each):
+                self._constant_run(each, self._times)
+            if len(self._times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
                 self._plain_run()
                 each.off_runs = self._plain_steps(each)
 
+    def _needs_s(self, each: Measured) -> float:
+        """What a run of it takes."""
+        cure = each.candidate.cure
+        if each.on_runs and each.ready_s is not None:
+            return 1.1 * (each.ready_s + RUN_S)
+        # Compiling may take half of that, and what is left at the end is for nothing else.
+        longer_s = cure.longer_s / (2.0 if self._round else 1.0) + cure.settles_s
+        run_s = self._longest_s()
+        if not each.on_runs and not each.has_pauses:
+            # One that is ended early says less, and more than none.
+            run_s = min(run_s, self._start_s + RUN_S)
+        return 1.1 * run_s + longer_s
+
+    def _is_worth_a_second(self, each: Measured, group: Sequence[Measured]) -> bool:
+        """Whether a second run may tell more that matters."""
+        if each.why or each.gain is None or not each.on_runs or each.is_decided:
+            return False
+        if not self._round and (each.verdict != "unclear" or not self._lead([each])):
+            return False  # others first
+        best = max(
+            other.gain.middle for other in group
+            if other.gain is not None and other.on_runs and _cause(other) == _cause(each)
+        )  # fmt: skip
+        least = PROMISING if self._round else NEAR
+        return each.gain.middle >= max(least, best / NEAR)
+
     def _answered(self, each: Measured) -> str:
-        """Which proven gain is of the same finding, and what that promises at least; else empty."""
+        """Which proven gain is of the same finding, and what that promises at least, or once all
+        others had their turn nearly what it promises at most; else empty."""
         finding = each.candidate.finding
         if finding is None or not finding.gains or each.gain is not None:
             return ""
+        promised = each.candidate.forecast
+        least = finding.gains[0].low
+        if self._round and promised is not None:
+            least = promised.high / NEAR
         for other in self._measured:
             if (
                 other.candidate.finding is not None
                 and other.candidate.finding.cause == finding.cause
                 and other.verdict == "gain"
                 and other.gain is not None
-                and other.gain.middle >= finding.gains[0].low
+                and other.gain.middle >= least
             ):
-                return f"{other.candidate.name} answers the same"
+                return f"{other.candidate.name} {ANSWERS}"
         return ""
-
-    def _is_promising(self, each: Measured) -> bool:
-        """Whether its runs so far show something of a gain."""
-        if not each.on_runs or not each.off_runs:
-            return False
-        return median(each.off_ns) / median(each.on_ns) >= PROMISING
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
