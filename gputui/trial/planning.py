@@ -38,6 +38,10 @@ compile: first steps tune and compile, and what is then 84 % of the time is none
 UNMARKED_S = 12.0
 """From when on a program whose steps are not known is looked at as it is."""
 
+LATE_STEPS = 3.0
+"""Steps that come no more for so many times as long as they take, and STEADY_S, are not what the
+program is about."""
+
 LOADING_S = 60.0
 """Until the first steps at most, or twice the limit, where that is shorter: models are loaded
 meanwhile, and without steps there is no verdict."""
@@ -139,17 +143,17 @@ def diagnose(
     session = Session()
     arguments = ("gputui", "try", "--", *command)
     live = Live(lambda: None, JournalWriter(path), LiveOptions(arguments=arguments))
-    compiling = Compiling()
+    watch = Watch(limit_s)
     live.start()
     try:
         live.start_run(RunRequest.of_command(in_folder(command, folder)))
-        _watch(live, session, limit_s, tell, compiling)
+        _watch(live, session, watch, tell)
     finally:
         live.close()
     session.apply(live.hub.drain())
     diagnosis = diagnosis_of(session, session.run, path)
     first = diagnosis.findings[0] if diagnosis.findings else None
-    if first is None or first.cause != COMPILES or not compiling.is_over:
+    if first is None or first.cause != COMPILES or not watch.compiling.is_over:
         return diagnosis
     # What a program compiles once, at its start, is no cause of what its steps take.
     others = tuple(each for each in diagnosis.findings if each.cause != COMPILES)
@@ -172,13 +176,19 @@ class Compiling:
 
     def __init__(self) -> None:
         self._compiled_ns, self._last_s, self._grew_s, self._longest_s = 0, 0.0, 0.0, 0.0
+        self._operations = -1
 
-    def look(self, compiled_ns: int, seconds: float) -> None:
-        """Take what was compiled until so many seconds after the start."""
+    def look(self, compiled_ns: int, seconds: float, operations: int) -> None:
+        """Take what was compiled, and how many operations ran on the GPU, until so many seconds
+        after the start. What is compiled is told once that has ended: while nothing runs it may
+        go on."""
         if compiled_ns - self._compiled_ns > GROWS * (seconds - self._last_s) * 1e9:
             if self._compiled_ns > COMPILED_NS:
                 self._longest_s = max(self._longest_s, seconds - self._grew_s)
             self._grew_s = seconds
+        elif operations == self._operations:
+            self._grew_s += seconds - self._last_s
+        self._operations = operations
         self._compiled_ns, self._last_s = max(compiled_ns, self._compiled_ns), seconds
 
     @property
@@ -189,22 +199,67 @@ class Compiling:
         return self._compiled_ns > COMPILED_NS and is_quiet
 
 
-def _watch(
-    live: Live,
-    session: Session,
-    limit_s: float,
-    tell: Callable[[str], None],
-    compiling: Compiling,
-) -> None:
+class Watch:
+    """Says when a run under capture has shown what it is slow for: its verdict was the same for a
+    while, of steps that go on. Those of a set-up, which a program makes before it compiles for
+    20 s, had a verdict of their own. `limit_s` is how long that may take, but for the time until
+    its first steps, and while none come."""
+
+    def __init__(self, limit_s: float) -> None:
+        self.compiling = Compiling()
+        self._limit_s = limit_s
+        # A program that loads long has no steps until then.
+        self._until_s = max(limit_s, min(LOADING_S, 2.0 * limit_s))
+        self._most_s = 2.0 * self._until_s
+        self._is_loading = True
+        self._steps = 0
+        self._stepped_s = self._looked_s = 0.0
+        self._causes: list[str] = []
+        self._held_s = 0.0
+        """How long the verdict was the same, while steps went on."""
+
+    def is_late(self, seconds: float) -> bool:
+        """Whether the time is over, so many seconds after the start."""
+        return seconds > self._until_s
+
+    def look(self, analysis: Analysis, seconds: float) -> bool:
+        """Whether it is over, given what was seen until now."""
+        tree, answer = analysis.tree, conclusion(analysis)
+        if tree is None or answer is None:
+            return False
+        compiled_ns = tree.leaves.get(Leaf.COMPILE, 0) + tree.paused.get(Leaf.COMPILE, 0)
+        operations = sum(device.operations for device in analysis.devices.values())
+        self.compiling.look(compiled_ns, seconds, operations)
+        passed_s, self._looked_s = seconds - self._looked_s, seconds
+        if not tree.has_steps and not (seconds > UNMARKED_S and self.compiling.is_over):
+            return False
+        if self._is_loading:
+            self._is_loading, self._stepped_s = False, seconds
+            self._until_s = max(self._limit_s, seconds + 1.5 * WITH_PAUSES_S)
+        longest_s = max(STEADY_S, LATE_STEPS * (tree.step_ns.median or 0.0) / 1e9)
+        since_s = seconds - self._stepped_s
+        if tree.steps != self._steps:
+            self._held_s += since_s if since_s <= longest_s else 0.0
+            self._steps, self._stepped_s = tree.steps, seconds
+        elif tree.has_steps and since_s > longest_s:
+            self._until_s = min(self._most_s, self._until_s + passed_s)
+        elif not tree.has_steps:
+            self._held_s += passed_s
+        first = answer.findings[0] if answer.findings else None
+        self._causes.append(first.cause if first is not None else "")
+        if len(self._causes) > 1 and self._causes[-1] != self._causes[-2]:
+            self._held_s = 0.0
+        steady_s = WITH_PAUSES_S if first is not None and first.with_pauses else STEADY_S
+        if first is not None and first.cause == COMPILES and not self.compiling.is_over:
+            steady_s = COMPILING_S
+        return self._held_s >= steady_s
+
+
+def _watch(live: Live, session: Session, watch: Watch, tell: Callable[[str], None]) -> None:
     began_s = time.monotonic()
-    causes: list[str] = []
-    since_s: float | None = None
-    # A program that loads long has no steps until then.
-    until_s = max(limit_s, min(LOADING_S, 2.0 * limit_s))
-    is_loading = True
     while live.has_run:
         seconds = time.monotonic() - began_s
-        if seconds > until_s:
+        if watch.is_late(seconds):
             return
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())
@@ -220,25 +275,9 @@ def _watch(
             return  # its steps use no GPU
         analysis = Analysis(session, run)
         tree, answer = analysis.tree, conclusion(analysis)
-        if tree is None or answer is None:
-            continue
-        paused_ns = tree.paused.get(Leaf.COMPILE, 0)
-        compiling.look(tree.leaves.get(Leaf.COMPILE, 0) + paused_ns, seconds)
-        if not tree.has_steps and not (seconds > UNMARKED_S and compiling.is_over):
-            continue
-        if is_loading:
-            is_loading, until_s = False, max(limit_s, seconds + 1.5 * WITH_PAUSES_S)
-        if tree.has_steps:
+        if tree is not None and answer is not None and tree.has_steps:
             tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
-        causes.append(answer.findings[0].cause if answer.findings else "")
-        if len(causes) > 1 and causes[-1] != causes[-2]:
-            since_s = None
-        since_s = since_s or time.monotonic()
-        first = answer.findings[0] if answer.findings else None
-        steady_s = WITH_PAUSES_S if first is not None and first.with_pauses else STEADY_S
-        if first is not None and first.cause == COMPILES and not compiling.is_over:
-            steady_s = COMPILING_S
-        if time.monotonic() - since_s >= steady_s:
+        if watch.look(analysis, seconds):
             return
 
 

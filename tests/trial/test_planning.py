@@ -110,21 +110,24 @@ def test_cures_answer_causes_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_compiling", "over_s"),
+    ("compiled_s", "is_at_work", "over_s"),
     [
-        (lambda s: s < 15, 22),
-        (lambda s: s in (3, 4, 9, 10), 20),
-        (lambda s: s < 12 or s % 8 < 2, None),
-        (lambda _: False, None),
+        (lambda s: s < 15, lambda _: True, 22),
+        (lambda s: s in (3, 4, 9, 10), lambda _: True, 20),
+        (lambda s: s < 12 or s % 8 < 2, lambda _: True, None),
+        (lambda _: False, lambda _: True, None),
+        (lambda s: {4: 3, 20: 16}.get(s, 0), lambda s: s < 4 or s > 20, 28),
     ],
 )
-def test_what_is_compiled_at_the_start_alone_is_over(is_compiling, over_s) -> None:
-    """Not where each epoch, of eight seconds, compiles anew, or nothing did."""
-    compiling, compiled_s = Compiling(), 0
+def test_what_is_compiled_at_the_start_alone_is_over(compiled_s, is_at_work, over_s) -> None:
+    """Not where each epoch, of eight seconds, compiles anew, or nothing did; nor while nothing
+    runs, because what is compiled is told when that has ended."""
+    compiling, compiled_ns, operations = Compiling(), 0, 0
     looks = []
     for second in range(1, 60):
-        compiled_s += is_compiling(second)
-        compiling.look(compiled_s * 1_000_000_000, float(second))
+        compiled_ns += int(1e9 * compiled_s(second))
+        operations += is_at_work(second)
+        compiling.look(compiled_ns, float(second), operations)
         looks.append(compiling.is_over)
     assert ([*looks, True].index(True) + 1 if True in looks else None) == over_s
 
