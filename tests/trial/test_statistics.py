@@ -21,7 +21,7 @@ from msgspec import structs
 
 from gputui.cures import hook
 from gputui.trial import proof
-from gputui.trial.alternation import Alternation
+from gputui.trial.alternation import Alternation, Waiting
 from gputui.trial.proof import (
     LOOKS,
     WAITS,
@@ -421,12 +421,13 @@ def test_who_gets_the_next_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[list[str]] = []
     monkeypatch.setattr(RunInFolder, "keep", lambda _, cures, __: kept.append(cures))
     names = ["a", "b", "taken away", "taken, too"]
-    waits = {"run": {"taken, too"}}
 
-    def looked(pairs: dict[str, list[float]], seconds: float) -> str:
+    def looked(
+        pairs: dict[str, list[float]], seconds: float, longer_s: float = 0.0, whole_s: float = 60.0
+    ) -> str:
         alternation = Alternation(
-            {name: [] for name in names}, 30.0, bounds=names[2:], bounds_s=10.0, waiting=waits,
-            whole_s=60.0, promise={"a"},
+            {name: [] for name in names}, 30.0, bounds=names[2:], bounds_s=10.0,
+            waiting={"run": Waiting({"taken, too"}, longer_s)}, whole_s=whole_s, promise={"a"},
         )  # fmt: skip
         run = run_with(pairs)
         alternation.look(run, 10.0)
@@ -439,6 +440,9 @@ def test_who_gets_the_next_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.pop() == ["taken away"], "nothing is promised of b, and an ablation waits"
     assert looked(nothing, 50.0) == "its part of the budget is spent"
     assert looked({**nothing, "taken away": [1.0] * 3}, 14.0) == "the gains are known"
+    little = {"a": [1.05] * 4}
+    assert looked(little, 25.0, 40.0) == "", "there is no time for a run that compiles"
+    assert looked(little, 25.0, 40.0, 95.0) == "its part of the budget is spent"
 
 
 def test_torch_may_be_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:
