@@ -1,5 +1,6 @@
 """Switches every cure on and off, and sees what it changes: prints what came of each as JSON."""
 
+import functools
 import gc
 import io
 import json
@@ -23,6 +24,7 @@ from torch import save as save_by_name
 
 from gputui.cures import (
     CannotApply,
+    attention,
     compiling,
     copies,
     cures,
@@ -865,6 +867,7 @@ class Summing(transformers.PreTrainedModel):
 
     training = False
     lengths = ()
+    main_input_name = "input_ids"
 
     def get_output_embeddings(self):
         return self
@@ -901,6 +904,104 @@ def beginning_kept():
     assert SUMMING.forward(texts).logits.equal(whole), "gradients are asked for"
     assert SUMMING.lengths[-1] == 77
     return SUMMING.lengths
+
+
+CAUSAL = torch.ones(6, 6, dtype=torch.bool).tril()
+PADDED = torch.zeros(2, 1, 6, 6).masked_fill(CAUSAL.logical_not(), -1e9)
+
+
+def masked(q, k, v):
+    scores = (q @ k.transpose(-2, -1)) * 0.5
+    return scores.masked_fill(CAUSAL == 0, float("-inf")).softmax(-1) @ v
+
+
+def biased(q, k, v):
+    scores = torch.matmul(q, k.mT) / 2
+    scores += PADDED
+    weights = torch.nn.functional.softmax(scores.float(), dim=-1).type_as(scores)
+    return torch.nn.functional.dropout(weights, 0.1, training=False) @ v
+
+
+def batched(q, k, v):
+    q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+    return torch.bmm(torch.bmm(q, k.mT).softmax(dim=2), v).view(2, 3, 6, 4)
+
+
+def summed(q, k, v):
+    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    weights = torch.where(CAUSAL, torch.einsum("bqhd,bkhd->bhqk", q, k), -1e9).softmax(-1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
+
+
+def read(q, k, v):
+    scores = q @ k.mT
+    return (scores - scores.amax(-1, keepdim=True)).softmax(-1) @ v
+
+
+class OwnSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(_context, x):
+        return x.softmax(-1)
+
+    @staticmethod
+    def backward(_context, gradient):
+        return gradient
+
+
+@check
+def attention_fused():
+    draw, called = torch.Generator().manual_seed(0), []
+    real = torch.nn.functional.scaled_dot_product_attention
+
+    def counting(*args, **kwargs):
+        called.append(args[5])
+        return real(*args, **kwargs)
+
+    torch.nn.functional.scaled_dot_product_attention = counting
+    for attend, is_causal in ((masked, 1), (biased, 1), (batched, 0), (summed, 1), (read, 0)):
+        q, k, v = torch.randn(3, 2, 3, 6, 4, generator=draw).requires_grad_()
+        right = real(
+            q, k, v, is_causal=bool(is_causal), scale=0.5 if attend in (masked, biased) else 1
+        )
+        made = attend(q, k, v)
+        assert torch.allclose(made, right, atol=1e-5), attend
+        own, expected = (torch.autograd.grad(each.square().sum(), (q, v)) for each in (made, right))
+        assert all(map(functools.partial(torch.allclose, atol=1e-4), own, expected)), attend
+        with torch.inference_mode():
+            assert torch.allclose(attend(q, k, v), right, atol=1e-5), attend
+    q = torch.ones(1, 6, 4, requires_grad=True)
+    try:
+        OwnSoftmax.apply(q @ q.mT).sum().backward()
+    except RuntimeError:
+        assert called, "gradients would be lost"
+    torch.nn.functional.scaled_dot_product_attention = real
+    return called
+
+
+@check
+def texts_kept():
+    SUMMING.lengths = ()
+    first = torch.arange(2 * 6).reshape(2, 6)
+    for mode, words in ((torch.no_grad, {}), (torch.inference_mode, {"logits_to_keep": 1})):
+        text, mask = first, torch.ones_like(first)
+        for token in range(7):
+            with mode():
+                made = SUMMING.forward(text, attention_mask=mask, **words)
+                assert made.logits[:, -1].equal(text.sum(1).float()[:, None])
+                assert made.logits[..., -1, :].equal(made.logits[:, -1])
+                if not words and token % 2:
+                    assert made.logits.equal(text.cumsum(1).float()[..., None])
+                    assert made.logits.amax(1).equal(text.sum(1).float()[:, None])
+                text = torch.cat((text, torch.full((2, 1), token)), 1)
+                mask = torch.ones_like(text)
+    with torch.no_grad():
+        SUMMING.forward(text + 1)
+        SUMMING.forward(text)  # another text
+        assert SUMMING.forward(torch.cat((text + 1, text), 1)).logits.sum() > 0
+    lengths = SUMMING.lengths
+    SUMMING.forward(torch.cat((text, text), 1))  # gradients are asked for
+    assert SUMMING.lengths[-1] == 26
+    return lengths
 
 
 @check
@@ -1338,6 +1439,7 @@ BEFORE = {
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "attention_fused": lambda: setattr(attention.AttentionFused, "is_worth", lambda *_: True),
     "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
     "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
     "gradients_off": do_not_train,

@@ -1,0 +1,280 @@
+"""Texts that a program goes through again as a whole for each token."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from .later import Value, class_of_later
+
+if TYPE_CHECKING:
+    from . import Undo
+
+
+class TextsKept(Cure):
+    """Keys and values of the tokens before, kept for a model of transformers that a program's own
+    loop gives the whole text again for each token. Of its logits only the new ones are computed,
+    and the others put before them where the program asks for them. It is looked in each call
+    whether the text begins as the last one, and the first calls, and some later ones, are made
+    both ways: where they differ, nothing is kept any more."""
+
+    name = "texts_kept"
+    title = "a model that is given its last text with more tokens computes these alone"
+    answers = (ANY, "steps_grow")
+    result = ROUNDING
+    is_certain = True
+    change = (
+        "out = model(new_ids, past_key_values=past, use_cache=True); past = out.past_key_values"
+    )
+    library = "transformers.modeling_utils"
+    advice = r"KV cache|past_key_values|use_cache"
+
+    _texts: list[_Text] | None = None
+    _is_useless = False
+
+    def apply(self, modeling: Any) -> Undo:
+        if self._texts is None:
+            self._texts = [
+                _Text(each)
+                for each in instances(modeling.PreTrainedModel) or []
+                if each.get_output_embeddings() is not None
+                or getattr(each.config, "is_encoder_decoder", False)
+            ]
+        texts = self._texts
+        if not texts:
+            raise CannotApply("there is no model of transformers that writes texts")
+        if self._is_useless:
+            raise CannotApply("no model is given its last text with more tokens")
+        began_s = time.monotonic()
+
+        def look() -> None:
+            is_long = time.monotonic() - began_s > LEAST_ON_S
+            calls = sum(each.calls for each in texts)
+            if is_long and calls >= LEAST_CALLS and not any(each.spared for each in texts):
+                self._is_useless = True
+            for each in texts:
+                each.forget()
+
+        wrapped = [(each.model, "forward", each.forward) for each in texts]
+        return combined(look, replaced(*wrapped))
+
+
+LEAST_ON_S, LEAST_CALLS = 0.05, 3
+"""Time and calls after which a model whose texts do not grow is known."""
+CHECKED = 2
+"""Calls that are made both ways at first, then one at each power of two."""
+ALIKE = 0.05
+"""Of the spread of the logits by how much both ways may differ: bf16 rounds by 0.4 % a layer."""
+
+_MASKS = ("attention_mask", "decoder_attention_mask", "token_type_ids", "position_ids")
+"""Have a column for each token."""
+_LOOSE = ("use_cache", "logits_to_keep", "return_dict", "cache_position")
+
+
+class _Text:
+    """The text that a model was given last."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self._forward = model, model.forward
+        self._torch = torch = sys.modules["torch"]
+        self._later = class_of_later(torch, _last_rows)
+        self.forget()
+        self._is_off = False
+        self.calls = self.spared = 0
+        """Of texts without gradients, and those of them that were not gone through again."""
+
+    def forget(self) -> None:
+        """Keep nothing."""
+        self._ids = self._cache = self._encoded = None
+        self._columns: dict[str, Any] = {}
+        self._others: dict[str, Any] = {}
+        self._rows: list[Any] | None = []
+        """Logits, one after the other; None where the first were not asked for."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives; of a text that has grown, out of what is kept."""
+        torch = self._torch
+        if (
+            self._is_off or torch.is_grad_enabled() or self.model.training
+            or torch.compiler.is_compiling() or len(args) > 1
+        ):  # fmt: skip
+            return self._forward(*args, **kwargs)
+        given = {key: value for key, value in kwargs.items() if value is not None}
+        if args:
+            given[self.model.main_input_name] = args[0]
+        key = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
+        ids = given.get(key)
+        if (
+            not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.shape[1] < 2
+            or given.get("use_cache") or not given.get("return_dict", True)
+            or {"past_key_values", "labels", "inputs_embeds", "cache_params"} & given.keys()
+            or given.get("output_hidden_states") or given.get("output_attentions")
+            or not isinstance(given.get("logits_to_keep", 0), int)
+        ):  # fmt: skip
+            self.forget()
+            return self._forward(*args, **kwargs)
+        self.calls += 1
+        columns = {name: given[name] for name in _MASKS if name in given and name != key}
+        others = {
+            name: given[name]
+            for name in given
+            if name not in columns and name not in _LOOSE and name != key
+        }
+        if key == "decoder_input_ids" and "attention_mask" in columns:
+            others["attention_mask"] = columns.pop("attention_mask")  # the encoder's
+        if self._has_grown(ids, columns, others, given):
+            made = self._go_on(key, ids, columns, others, given)
+            if made is not None:
+                return made
+        self.forget()
+        made = self._forward(**{**given, "use_cache": True, "return_dict": True})
+        cache, logits = getattr(made, "past_key_values", None), getattr(made, "logits", None)
+        no_cache = given.get("use_cache") is False
+        if not _may_grow(cache) or logits is None or logits.dim() != 3:
+            self._is_off = True
+        else:
+            if logits.shape[1] < ids.shape[1]:
+                self._rows = None
+            self._note(ids, columns, others, cache, logits)
+            self._encoded = getattr(made, "encoder_last_hidden_state", None)
+            made.past_key_values = None if no_cache else _copy_of(cache)
+        return made
+
+    def _note(self, ids: Any, columns: Any, others: Any, cache: Any, logits: Any) -> None:
+        self._ids, self._cache = ids.clone(), cache
+        self._columns = {name: columns[name].clone() for name in columns}
+        self._others = {name: (others[name], _writes(others[name])) for name in others}
+        if self._rows is not None:
+            self._rows.append(logits)
+
+    def _has_grown(self, ids: Any, columns: Any, others: Any, given: Any) -> bool:
+        """Whether it begins as the last one did, and is longer."""
+        before = self._ids
+        if before is None or len(before) != len(ids) or before.shape[1] >= ids.shape[1]:
+            return False
+        keeps = given.get("logits_to_keep", 0)
+        if self._rows is None and not 0 < keeps <= ids.shape[1] - before.shape[1]:
+            return False
+        if columns.keys() != self._columns.keys() or others.keys() != self._others.keys():
+            return False
+        for name, (value, writes) in self._others.items():
+            if others[name] is not value or _writes(value) != writes:
+                return False
+        pairs = [(before, ids), *((self._columns[name], columns[name]) for name in columns)]
+        for old, new in pairs:
+            if new.dim() != 2 or new.shape[1] != ids.shape[1] or len(old) != len(new):
+                return False
+        same = [(new[:, : old.shape[1]] == old).all() for old, new in pairs]
+        return bool(self._torch.stack(same).all())
+
+    def _go_on(self, key: str, ids: Any, columns: Any, others: Any, given: Any) -> Any:
+        """What it gives for a text of which the beginning is kept; None where it cannot."""
+        first = self._ids.shape[1]
+        more = {name: columns[name] for name in columns if "attention" in name}
+        more.update({name: columns[name][:, first:] for name in columns if name not in more})
+        if self._encoded is not None:
+            more["encoder_outputs"] = (self._encoded,)
+            if "attention_mask" in others:
+                more["attention_mask"] = others["attention_mask"]
+        if "cache_position" in given:
+            more["cache_position"] = given["cache_position"][first:]
+        if 0 < given.get("logits_to_keep", 0) <= ids.shape[1] - first and self._rows is None:
+            more["logits_to_keep"] = given["logits_to_keep"]
+        try:
+            made = self._forward(
+                **{key: ids[:, first:]}, **more, past_key_values=self._cache, use_cache=True,
+                return_dict=True,
+            )  # fmt: skip
+        except Exception:  # it is not made for that
+            self._is_off = True
+            return None
+        logits = made.logits
+        if logits.shape[1] != more.get("logits_to_keep", ids.shape[1] - first):
+            self._is_off = True
+            return None
+        self.spared += 1
+        if self.spared <= CHECKED or not self.spared & (self.spared - 1):
+            whole = self._forward(**given)
+            keeps = given.get("logits_to_keep", 0)
+            count = min(logits.shape[1], keeps or logits.shape[1])
+            if not _is_alike(logits[:, -count:], whole.logits[:, -count:]):
+                self._is_off = True
+                return whole
+        self._note(ids, columns, others, made.past_key_values, logits)
+        rows = tuple(self._rows or ())
+        keeps = given.get("logits_to_keep", 0)
+        made.past_key_values = None if given.get("use_cache") is False else _copy_of(self._cache)
+        if keeps and keeps <= logits.shape[1]:
+            made.logits = logits[:, -keeps:]
+        else:
+            count = keeps or ids.shape[1]
+            shape = (len(ids), count, logits.shape[2])
+            cat = self._torch.cat
+            whole_text = Value(self._torch, lambda: cat(rows, 1)[:, -count:])
+            made.logits = self._later(shape, logits.dtype, logits.device, whole_text)
+            made.logits.last = logits
+        return made
+
+
+def _last_rows(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The last logits of a text, where nothing else is asked of them."""
+    if getattr(function, "__name__", "") != "__getitem__" or kwargs or len(args) != 2:
+        return NotImplemented
+    later, index = args
+    if not isinstance(index, tuple) or len(index) < 2 or not hasattr(later, "last"):
+        return NotImplemented
+    batch, row = index[0], index[1]
+    if batch is Ellipsis and len(index) == 3:
+        batch, row = slice(None), index[1]
+    elif batch is Ellipsis:
+        return NotImplemented
+    length, count = later.shape[1], later.last.shape[1]
+    if type(row) is int:
+        row = row if row < 0 else row - length
+        if row < -count or row >= 0:
+            return NotImplemented
+    elif not (isinstance(row, slice) and row.stop is None and row.step in (None, 1)
+              and type(row.start) is int and -count <= row.start < 0):  # fmt: skip
+        return NotImplemented
+    return later.last[(batch, row, *index[2:])]
+
+
+def _is_alike(made: Any, right: Any) -> bool:
+    difference = (made.float() - right.float()).norm()
+    return bool(difference <= ALIKE * (right.float() - right.float().mean()).norm())
+
+
+def _writes(value: Any) -> Any:
+    """How often a tensor was written to; what is another each time where that is not counted."""
+    if not hasattr(value, "data_ptr"):
+        return value if isinstance(value, (int, float, str, bool)) else id(value)
+    return value._version if not value.is_inference() else (value.data_ptr(), value.shape)
+
+
+def _parts(cache: Any) -> list[Any]:
+    names = ("self_attention_cache", "cross_attention_cache")
+    return [getattr(cache, name) for name in names if hasattr(cache, name)] or [cache]
+
+
+_GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
+
+
+def _may_grow(cache: Any) -> bool:
+    """Whether it is one whose layers grow, each by more of all that came before."""
+    layers = [layer for part in _parts(cache) for layer in getattr(part, "layers", ())]
+    return bool(layers) and all(type(each).__name__ in _GROWING for each in layers)
+
+
+def _copy_of(cache: Any) -> Any:
+    """A cache with the same keys and values, which grows by itself: layers replace theirs by longer
+    ones."""
+    made = copy.copy(cache)
+    if hasattr(made, "layers"):
+        made.layers = [copy.copy(layer) for layer in made.layers]
+    for name in ("self_attention_cache", "cross_attention_cache"):
+        if hasattr(made, name):
+            setattr(made, name, _copy_of(getattr(made, name)))
+    return made

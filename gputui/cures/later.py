@@ -1,0 +1,115 @@
+"""Tensors that are computed once something asks for what is in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PLAIN = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda")
+_SIZES = ("size", "dim", "numel", "__len__", "is_floating_point")
+
+
+class Value:
+    """What `make` gives, called once it is asked for, in the modes of now."""
+
+    def __init__(self, torch: Any, make: Callable[[], Any]) -> None:
+        self._torch, self._make = torch, make
+        self.has_gradients = torch.is_grad_enabled()
+        self._in_autocast = torch.is_autocast_enabled("cuda")
+        self.tensor: Any = None
+        """What it gave; None before that."""
+        self._version: Any = None
+
+    def now(self) -> Any:
+        """The tensor. Raises RuntimeError where that was written to since it was made."""
+        torch = self._torch
+        if self.tensor is None:
+            autocast = torch.autocast(
+                "cuda", torch.get_autocast_dtype("cuda"), enabled=self._in_autocast
+            )
+            with torch.set_grad_enabled(self.has_gradients), autocast:
+                self.tensor = self._make()
+            del self._make
+            self._version = _version(self.tensor)
+        return self.tensor
+
+    def as_made(self) -> Any:
+        """The tensor, for what was computed of it before it was known. Raises RuntimeError where it
+        was written to since."""
+        made = self.now()
+        if _version(made) != self._version:
+            raise RuntimeError("gputui: a tensor was written to before it was used")
+        return made
+
+
+def _version(tensor: Any) -> Any:
+    return None if tensor.is_inference() else tensor._version
+
+
+def class_of_later(
+    torch: Any, instead: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+) -> Any:
+    """A class of tensors: `Later(shape, dtype, device, value)` computes its `Value` when something
+    asks for it. Before that each operation on one is given to `instead(function, args, kwargs)`,
+    which returns NotImplemented where values are needed. Where gradients would end in it, because a
+    function of autograd's own took it for a tensor with values, the backward pass raises."""
+    disabled = torch._C.DisableTorchFunctionSubclass
+    getters = {getattr(torch.Tensor, name).__get__ for name in _PLAIN}
+    getters |= {getattr(torch.Tensor, name) for name in _SIZES}
+
+    class Later(torch.Tensor):  # type: ignore[misc]
+        value: Value
+
+        @staticmethod
+        def __new__(
+            cls: Any, shape: Any, dtype: Any, device: Any, value: Value, has_graph: bool = False
+        ) -> Any:
+            made = torch.Tensor._make_wrapper_subclass(
+                cls, shape, dtype=dtype, device=device, requires_grad=has_graph
+            )
+            made.value = value
+            if has_graph:
+                with disabled():
+                    made.register_hook(_raises)
+            return made
+
+        def __init__(self, *_args: Any) -> None:
+            """What a tensor of it is made of is set by __new__: torch passes the same words on."""
+
+        @classmethod
+        def __torch_function__(
+            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            with disabled():
+                if function in getters:
+                    return function(*args, **kwargs)
+                made = instead(function, args, kwargs)
+            if made is not NotImplemented:
+                return made
+            return function(*_computed(cls, args), **_computed(cls, kwargs))
+
+        @classmethod
+        def __torch_dispatch__(
+            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return function(*_computed(cls, args), **_computed(cls, kwargs or {}))
+
+    return Later
+
+
+def _raises(_gradient: Any) -> None:
+    raise RuntimeError("gputui: gradients would end in a tensor that is computed later")
+
+
+def _computed(kind: Any, value: Any) -> Any:
+    """With the values of what was to be computed later."""
+    if type(value) is kind:
+        return value.value.now()
+    if type(value) in (tuple, list):
+        return type(value)(_computed(kind, each) for each in value)
+    if type(value) is dict:
+        return {key: _computed(kind, each) for key, each in value.items()}
+    return value
