@@ -142,8 +142,10 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
         )
     if more:
         return more.strip()
+    others = ", ".join(each.cure for each in trials if each.verdict == "another result")
+    faster = f"What is faster computes something else ({others}). " if others else ""
     if first is None:
-        return "Nothing that a cure is for was found in it."
+        return faster.strip() or "Nothing that a cure is for was found in it."
     least = min((gain.low for gain in first.gains), default=0.0)
     most = max((gain.high for gain in first.gains), default=0.0)
     promised = f", {least:.3g} to {most:.3g}× by forecast" if most else ""
@@ -152,8 +154,11 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
         if each.cause == first.cause and each.verdict == "not tried" and each.why
         and (each.result != BOUND or "@" in each.cure)
     ]  # fmt: skip
+    without = (
+        "What it is slow for" if others else "No cure from outside changes what it is slow for"
+    )
     return (
-        f"No cure from outside changes what it is slow for ({first.word}{place}{promised}): "
+        f"{faster}{without} ({first.word}{place}{promised}): "
         f"{first.advice}.{''.join(whys[:MOST_WHYS])}"
     )
 

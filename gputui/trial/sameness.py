@@ -262,4 +262,6 @@ def _difference(reference: float | None, tried: float | None) -> float:
 def _percent(share: float) -> str:
     if not math.isfinite(share):
         return "more than can be said"
-    return "less than 0.001 %" if 0.0 < share < 1e-5 else f"{100 * share:.2g} %"
+    if 0.0 < share < 1e-5:
+        return "less than 0.001 %"
+    return f"{100 * share:,.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"

@@ -22,13 +22,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from gputui.trial.proof import LOOKS, MeasuredGain, gain_of_pairs
+from gputui.trial.proof import LOOKS, TRIMMED, MeasuredGain, gain_of_pairs
 from gputui.trial.runs import Pair, ProgramResult, RunInFolder, RunPlan, run_once
 
 PROGRAM = """
-import statistics, sys, time, torch
+import sys, time, torch
 from torch.utils.data import DataLoader, Dataset
-what, cost_ms, spent = sys.argv[1], float(sys.argv[2]), []
+what, cost_ms, spent, means = sys.argv[1], float(sys.argv[2]), [], []
 
 def cost(ms):
     until = time.perf_counter() + ms / 1e3
@@ -49,11 +49,13 @@ def report(loss):
         cost(cost_ms)
     return loss
 
+saved = torch.zeros(int(cost_ms * 1e5)) if what == "save" else None
+
 def save(model):
     if what.startswith("save"):
-        rows = torch.zeros(int(cost_ms * 1e5))
-        torch.save({"rows": rows, "model": model.state_dict()}, "/dev/null")
+        torch.save({"rows": saved, "model": model.state_dict()}, "/dev/null")
 
+BLOCK = 20
 torch.manual_seed(0)
 torch.set_num_threads(1)
 model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(20)])
@@ -69,8 +71,12 @@ while time.time() - began < 100:
         took_ms = 1e3 * (time.perf_counter() - at)
         if what.startswith(kind) and took_ms > 0.3 * cost_ms:  # else it is taken away just now
             spent.append(took_ms)
-            if len(spent) % 50 == 0:
-                print("KNOWN", statistics.median(spent), flush=True)
+            if len(spent) == BLOCK:  # as blocks are timed, of which a fifth is cut off at each end
+                means.append(sum(spent) / BLOCK)
+                spent.clear()
+                cut = len(means) // 5
+                kept = sorted(means)[cut : len(means) - cut]
+                print("KNOWN", sum(kept) / len(kept), flush=True)
         batch = value if kind == "input" else batch
     loss = model(batch).square().mean()
     optimizer.zero_grad(); loss.backward(); optimizer.step()
@@ -120,7 +126,9 @@ def ablations(program: Path) -> None:
             continue
         # Of each pair, as the gain is.
         pairs = zip(steps.step_times(cure, False), steps.step_times(cure, True), strict=False)
-        saved = statistics.median(off - on for off, on in pairs) / 1e6
+        differences = sorted(off - on for off, on in pairs)
+        cut = int(TRIMMED * len(differences))
+        saved = statistics.fmean(differences[cut : len(differences) - cut]) / 1e6
         off = statistics.median(steps.step_times(cure, False)) / 1e6
         error = saved / known[-1] - 1.0
         errors.append(abs(error))

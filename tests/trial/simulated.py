@@ -408,15 +408,24 @@ def _percent(trials: Iterable[Simulated]) -> str:
     return f"{100 * sum(claimed) / len(claimed):.1f}"
 
 
+def _covered(trials: Iterable[Simulated]) -> str:
+    gains = [gain for trial in trials for gain in trial.gains if gain is not None]
+    hold = sum(gain.low <= 1.0 <= gain.high for gain in gains)
+    return f"{100 * hold / len(gains):.1f} of {len(gains)}" if gains else ""
+
+
 def _print_table(trials: int, names: Sequence[str]) -> None:
-    print("| steps | nothing | nothing, by runs | 1.1× | 1.3× | 2× | after | 1.3×, by runs |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| steps | nothing | its intervals hold 1 | nothing, by runs | 1.1× | 1.3× | 2× | after "
+        "| 1.3×, by runs |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     for name in names:
         kind = KINDS[name]
         few = max(1, trials // 10)
-        nothing = (switched(kind, f"{name} {n}", cures=1 + n % 3) for n in range(trials))
-        cells = [_percent(nothing)]
-        cells.append(_percent(by_runs(kind, f"{name} {n}") for n in range(few)))
+        nothing = [switched(kind, f"{name} {n}", cures=1 + n % 3) for n in range(trials)]
+        cells = [_percent(nothing), _covered(nothing)]
+        cells.append(_percent(by_runs(kind, f"{name} {n}") for n in range(trials)))
         for gain in (1.1, 1.3, 2.0):
             of_gain = [switched(kind, f"{name} {gain} {n}", gain) for n in range(few)]
             cells.append(_percent(of_gain))

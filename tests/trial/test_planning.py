@@ -199,6 +199,10 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
         "report, 1.5 to 2× by forecast): read it once."
     )
     assert ending(nothing, findings=()).endswith("Nothing that a cure is for was found in it.")
+    other = trial(4, "another result")
+    said = "No gain is proven. What is faster computes something else (cure4)."
+    assert ending(other, findings=()) == said
+    assert ending(other, nothing).startswith(f"{said} What it is slow for (word at train.py:9 ")
     waiting = trial(3, "not tried", forecast_low=1.4, why="there was no time left")
     waiting = msgspec.structs.replace(waiting, gain=None)
     assert ending(trial(9, "unclear"), waiting) == (
