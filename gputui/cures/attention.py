@@ -391,7 +391,8 @@ def _made_soft(torch: Any, scores: _Scores, later: Any, others: Any, kwargs: Any
 
 def _cast(torch: Any, scores: _Scores, later: Any, others: Any, kwargs: Any) -> Any:
     """to(dtype), type(dtype), type_as(tensor), to(tensor)."""
-    (kind,) = [*others, *kwargs.values()]
+    given = [*others, *kwargs.values()]
+    kind: Any = given[0] if len(given) == 1 else None
     if isinstance(kind, torch.Tensor) and kind.device == later.device:
         kind = kind.dtype
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:

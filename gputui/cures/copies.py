@@ -366,7 +366,14 @@ class ModulesOnGpu(Cure):
             while self._moved:
                 self._moved.pop().to("cpu")
 
-        return back
+        # A loader of the main process pins what it gives.
+        pin = torch.Tensor.pin_memory
+
+        @functools.wraps(pin)
+        def pinned(value: Any, *args: Any) -> Any:
+            return value if value.is_cuda else pin(value, *args)
+
+        return combined(back, replaced((torch.Tensor, "pin_memory", pinned)))
 
 
 class ActivationsStay(Redirected):

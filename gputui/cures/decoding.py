@@ -152,7 +152,7 @@ class _Text:
 
     def _has_grown(self, ids: Any, columns: Any, others: Any, given: Any) -> bool:
         """Whether it begins as the last one did, and is longer."""
-        before = self._ids
+        before: Any = self._ids
         if before is None or len(before) != len(ids) or before.shape[1] >= ids.shape[1]:
             return False
         keeps = given.get("logits_to_keep", 0)
@@ -172,7 +172,8 @@ class _Text:
 
     def _go_on(self, key: str, ids: Any, columns: Any, others: Any, given: Any) -> Any:
         """What it gives for a text of which the beginning is kept; None where it cannot."""
-        first = self._ids.shape[1]
+        kept: Any = self._ids
+        first = kept.shape[1]
         more = {name: columns[name] for name in columns if "attention" in name}
         more.update({name: columns[name][:, first:] for name in columns if name not in more})
         if self._encoded is not None:

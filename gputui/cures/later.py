@@ -11,26 +11,34 @@ _PLAIN = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cud
 _SIZES = ("size", "dim", "numel", "__len__", "is_floating_point")
 
 
+def in_modes_of_now(torch: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is called as it would be now: with gradients or without, in autocast or
+    not."""
+    has_gradients, in_autocast = torch.is_grad_enabled(), torch.is_autocast_enabled("cuda")
+
+    def called(*args: Any) -> Any:
+        dtype = torch.get_autocast_dtype("cuda")
+        autocast = torch.autocast("cuda", dtype, enabled=in_autocast)
+        with torch.set_grad_enabled(has_gradients), autocast:
+            return function(*args)
+
+    return called
+
+
 class Value:
     """What `make` gives, called once it is asked for, in the modes of now."""
 
     def __init__(self, torch: Any, make: Callable[[], Any]) -> None:
-        self._torch, self._make = torch, make
+        self._make = in_modes_of_now(torch, make)
         self.has_gradients = torch.is_grad_enabled()
-        self._in_autocast = torch.is_autocast_enabled("cuda")
         self.tensor: Any = None
         """What it gave; None before that."""
         self._version: Any = None
 
     def now(self) -> Any:
         """The tensor. Raises RuntimeError where that was written to since it was made."""
-        torch = self._torch
         if self.tensor is None:
-            autocast = torch.autocast(
-                "cuda", torch.get_autocast_dtype("cuda"), enabled=self._in_autocast
-            )
-            with torch.set_grad_enabled(self.has_gradients), autocast:
-                self.tensor = self._make()
+            self.tensor = self._make()
             del self._make
             self._version = _version(self.tensor)
         return self.tensor

@@ -67,9 +67,34 @@ class Bf16Autocast(Cure):
     forecast = "bf16"
     advice = "autocast"
 
+    _is_on = False
+
+    def prepare(self, torch: Any) -> None:
+        # At its end an inference mode puts back what was on when it began, autocast too: what was
+        # switched in one, as at a module's call, would not stay.
+        mode = torch.inference_mode
+        enter, leave = mode.__enter__, mode.__exit__
+        began_on: list[bool] = []
+
+        @functools.wraps(enter)
+        def entered(context: Any) -> Any:
+            began_on.append(self._is_on)
+            return enter(context)
+
+        @functools.wraps(leave)
+        def left(context: Any, *error: Any) -> Any:
+            made = leave(context, *error)
+            if began_on and began_on.pop() != self._is_on:
+                device = "cuda" if torch.cuda.is_available() else "cpu"
+                torch.set_autocast_enabled(device, self._is_on)
+            return made
+
+        replaced((mode, "__enter__", entered), (mode, "__exit__", left))
+
     def apply(self, torch: Any) -> Undo:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+        self._is_on = True
         torch.set_autocast_enabled(device, True)
         torch.set_autocast_dtype(device, torch.bfloat16)
         # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.
@@ -81,6 +106,7 @@ class Bf16Autocast(Cure):
         hook = optimizers.register_optimizer_step_post_hook(stepped)
 
         def undo() -> None:
+            self._is_on = False
             hook.remove()
             torch.set_autocast_enabled(device, was_on)
             torch.set_autocast_dtype(device, dtype)

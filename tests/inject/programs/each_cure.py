@@ -30,6 +30,7 @@ from gputui.cures import (
     cures,
     gathered_rows,
     kept_copies,
+    logits,
     recomputed,
     waits,
 )
@@ -978,6 +979,40 @@ def attention_fused():
     return called
 
 
+HEAD = torch.nn.Linear(3, 4096)
+
+
+@check
+def logits_asked():
+    hidden = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        right = HEAD(hidden[:1])[0].log_softmax(-1)
+        logits = HEAD(hidden)
+        last = torch.nn.functional.log_softmax(logits.float() / 1.0, dim=-1)[:, -1, :]
+        assert torch.allclose(last[0], right[-1], atol=1e-5)
+        soft = logits.log_softmax(dim=2)
+        for index in (
+            (0, -1), (slice(1), slice(-2, None)), (torch.tensor([0]), torch.tensor([3])),
+            (Ellipsis, 5, slice(None)), (slice(1), -1, torch.tensor([4, 7])), 0,
+            (slice(None), slice(None), 3), torch.arange(16).view(2, 8) < 4,
+            (slice(None), torch.tensor([1, 1])), (None, 0), (Ellipsis, slice(2, 5)),
+        ):  # fmt: skip
+            whole = torch.stack((right, HEAD(hidden[1])[:].log_softmax(-1)))
+            assert torch.allclose(soft[index], whole[index], atol=1e-5), index
+        assert soft.select(1, -1).shape == (2, 4096)
+        kind = type(logits)
+        assert torch.allclose(logits.argmax(-1)[0], right.argmax(-1))
+        assert soft.sum(-1).shape == logits.shape[:2]
+        late = HEAD(hidden)
+        hidden += 1
+        try:
+            late = late[:, -1].shape
+        except RuntimeError:  # it does not say what was there before
+            assert kind is not torch.Tensor
+    assert HEAD(hidden).requires_grad
+    return kind is torch.Tensor
+
+
 @check
 def texts_kept():
     SUMMING.lengths = ()
@@ -1440,6 +1475,9 @@ BEFORE = {
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "attention_fused": lambda: setattr(attention.AttentionFused, "is_worth", lambda *_: True),
+    "logits_asked": lambda: setattr(
+        logits.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight
+    ),
     "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
     "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
     "gradients_off": do_not_train,
@@ -1498,6 +1536,17 @@ def outcome(kind):
     return "acts, undone" if after == before else f"not undone: {before}, {after}"
 
 
+def switch_in_inference_mode():
+    """Autocast is as it was switched after an inference mode that was on meanwhile."""
+    autocast, undos, dtypes = cures()["bf16_autocast"](""), [], []
+    autocast.prepare(torch)
+    for switch in (lambda: undos.append(autocast.apply(torch)), lambda: undos.pop()()):
+        with torch.inference_mode():
+            switch()
+        dtypes.append((torch.ones(2, 2) @ torch.ones(2, 2)).dtype)
+    return dtypes
+
+
 def write_what_is_kept():
     """In inference mode, where that is seen at the end only."""
     kept = cures()["results_kept"]("")
@@ -1517,5 +1566,6 @@ def write_what_is_kept():
 
 
 assert threading.active_count() == 1
+assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))

@@ -1,0 +1,176 @@
+"""Logits of positions that nothing is read of."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from .later import Value, class_of_later, in_modes_of_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+LEAST_WORDS = 4096
+"""Rows of a linear layer that is a vocabulary's head."""
+LEAST_POSITIONS = 8
+LEAST_ON_S, LEAST_LOOKS = 0.05, 3
+"""Time and calls of heads after which one is known all of whose logits are read."""
+
+
+class LogitsAsked(Cure):
+    """Logits without gradients are computed when something is asked of them: where that is the last
+    position, or some, only these. What a program does with each of them on the way (a type, a
+    temperature, a softmax) is done then, too."""
+
+    name = "logits_asked"
+    title = "a head over a vocabulary computes the positions that are read of it"
+    answers = (ANY, "busy.elementwise_chain", "slow_kernels")
+    result = ROUNDING
+    is_certain = True
+    change = "model(..., logits_to_keep=1), or the head of hidden[:, -1] alone"
+    forecast = None
+
+    _is_useless = False
+    _has_head: bool | None = None
+
+    def apply(self, torch: Any) -> Undo:
+        if self._has_head is None:
+            layers = instances(torch.nn.Linear)
+            self._has_head = layers is None or any(_is_head(each.weight) for each in layers)
+        if not self._has_head:
+            raise CannotApply("no linear layer has a vocabulary's rows")
+        if self._is_useless:
+            raise CannotApply("all logits are read, or gradients asked of them")
+        heads = _Heads(torch, self)
+        began_s = time.monotonic()
+
+        def off() -> None:
+            self._is_useless = not heads.spared and time.monotonic() - began_s > LEAST_ON_S
+
+        return combined(off, replaced((torch.nn.functional, "linear", heads.linear)))
+
+    def is_worth(self, hidden: Any, weight: Any) -> bool:
+        """Whether it is a head of many positions, on a GPU."""
+        return bool(hidden.is_cuda and _is_head(weight) and hidden.shape[1] >= LEAST_POSITIONS)
+
+
+def _is_head(weight: Any) -> bool:
+    return len(weight.shape) == 2 and weight.shape[0] >= LEAST_WORDS
+
+
+class _Heads:
+    """Linear layers whose logits are computed when they are asked for."""
+
+    def __init__(self, torch: Any, cure: LogitsAsked) -> None:
+        self._torch, self._cure = torch, cure
+        self._later = class_of_later(torch, self._go_on)
+        self.spared = 0
+        """How often some were asked for, of many."""
+        linear = torch.nn.functional.linear
+
+        @functools.wraps(linear)
+        def called(hidden: Any, weight: Any, bias: Any = None) -> Any:
+            if (
+                torch.is_grad_enabled() or type(hidden) is not torch.Tensor or hidden.dim() != 3
+                or torch.compiler.is_compiling() or not cure.is_worth(hidden, weight)
+            ):  # fmt: skip
+                return linear(hidden, weight, bias)
+            product = in_modes_of_now(torch, lambda rows: linear(rows, weight, bias))
+            return self._made(hidden, (product,), linear(hidden[:0], weight, bias))
+
+        self.linear = called
+
+    def _made(self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any) -> Any:
+        """Logits of hidden states by these steps, of a type and a width like those."""
+        writes = None if hidden.is_inference() else hidden._version
+
+        def compute(rows: Any) -> Any:
+            if writes is not None and hidden._version != writes:
+                raise RuntimeError("gputui: hidden states were written to before they were used")
+            for step in steps:
+                rows = step(rows)
+            return rows
+
+        shape = (*hidden.shape[:-1], like.shape[-1])
+        value = Value(self._torch, lambda: compute(hidden))
+        made = self._later(shape, like.dtype, hidden.device, value)
+        made.hidden, made.steps, made.like, made.compute = hidden, steps, like, compute
+        return made
+
+    def _go_on(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Of what is done with each position, later; of what is taken of some, these."""
+        later: Any = args[0] if args else None
+        others = args[1:]
+        if type(later) is not self._later or later.value.tensor is not None:
+            return NotImplemented
+        name = getattr(function, "__name__", "")
+        if name == "__getitem__" and len(others) == 1:
+            return self._taken(later, others[0])
+        if name == "select" and len(others) == 2 and not kwargs and others[0] in (1, -2):
+            return self._taken(later, (slice(None), others[1]))
+        if name in _SOFT:
+            names = ("dim", "_stacklevel" if len(others) > 2 else "dtype", "dtype")
+            words = {**{names[place]: each for place, each in enumerate(others)}, **kwargs}
+            if words.get("dim") not in (-1, later.dim() - 1):
+                return NotImplemented
+            real, dtype = getattr(self._torch, name), words.get("dtype")
+            step = in_modes_of_now(self._torch, lambda rows: real(rows, -1, dtype=dtype))
+        elif name in _OF_EACH and all(map(self._is_plain, (*others, *kwargs.values()))):
+            step = in_modes_of_now(self._torch, lambda rows: function(rows, *others, **kwargs))
+        else:
+            return NotImplemented
+        return self._made(later.hidden, (*later.steps, step), step(later.like))
+
+    def _is_plain(self, value: Any) -> bool:
+        return isinstance(value, (int, float, self._torch.dtype))
+
+    def _taken(self, later: Any, index: Any) -> Any:
+        """later[index]; NotImplemented where that is nearly all, or of words alone."""
+        entries = _entries(index, later.dim())
+        if entries is None:
+            return NotImplemented
+        *rows, words = entries
+        whole, is_sliced = slice(None), all(isinstance(each, slice) for each in rows)
+        is_all_words = isinstance(words, slice) and words == whole
+        if all(isinstance(each, slice) and each == whole for each in rows):
+            return NotImplemented
+        if not is_sliced and not is_all_words and any(hasattr(each, "dim") for each in rows):
+            return NotImplemented
+        taken = later.hidden[tuple(rows)]
+        if 2 * taken.numel() <= later.hidden.numel():
+            self.spared += 1
+        if is_sliced and is_all_words:
+            return self._made(taken, later.steps, later.like)
+        made = later.compute(taken)
+        return made if is_all_words else made[(Ellipsis, words)]
+
+
+_SOFT = ("softmax", "log_softmax")
+_OF_EACH = (
+    "float", "half", "bfloat16", "double", "to", "type", "mul", "__mul__", "__rmul__", "div",
+    "__truediv__", "true_divide", "tanh", "contiguous", "detach", "clone",
+)  # fmt: skip
+"""What is done with each number by itself."""
+
+
+def _entries(index: Any, count: int) -> list[Any] | None:
+    """An index of each dimension; None where it has others, such as a new one."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if any(each is None or isinstance(each, (bool, list)) for each in entries):
+        return None
+    sizes = [each.dim() if str(getattr(each, "dtype", "")) == "torch.bool" else 1
+             for each in entries]  # fmt: skip
+    places = [place for place, each in enumerate(entries) if each is Ellipsis]
+    missing = count - sum(sizes) + len(places)
+    if len(places) > 1 or missing < 0:
+        return None
+    place = places[0] if places else len(entries)
+    entries[place : place + len(places)] = [slice(None)] * missing
+    last = entries[-1]
+    if str(getattr(last, "dtype", "")) == "torch.bool" and last.dim() > 1:
+        return None
+    return entries
