@@ -96,7 +96,8 @@ def _try(
 ) -> int:
     from gputui.base import JournalError
     from gputui.store import trial_path
-    from gputui.trial.outcome import answer_lines, encode, keep_forecasts, write_beside
+    from gputui.trial.calibration import keep_forecasts
+    from gputui.trial.outcome import answer_lines, encode, write_beside
     from gputui.trial.planning import COMPILES, named, plan
     from gputui.trial.trials import Request, Trials
 
@@ -336,7 +337,7 @@ def _print_list(options: argparse.Namespace) -> None:
 
 def _print_calibration(as_json: bool) -> None:
     from gputui.render.text_tables import to_json, to_text
-    from gputui.trial.outcome import calibration_table
+    from gputui.trial.calibration import calibration_table
 
     table = calibration_table()
     sys.stdout.write(to_json(table) if as_json else to_text(table, columns(sys.stdout)))

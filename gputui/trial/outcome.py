@@ -3,10 +3,7 @@ kept of forecast and measurement."""
 
 from __future__ import annotations
 
-import math
-import os
 import shlex
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from gputui.base import JournalError
-from gputui.base.decoding import json_decoder
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.cures import BOUND
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
 from gputui.render.text_tables import to_text
-from gputui.report.schema import Column, Table, count, text
-from gputui.store import default_folder, make_folder, open_regular
+from gputui.report.schema import Column, Table, text
 from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
@@ -56,8 +50,8 @@ MOST_WIDE = 4.0
 WHOLE_STEP = 10.0
 """What a step is so many times faster without is the step itself: that names no cause."""
 
-MOST_LINES = 24
-"""Of the answer for people."""
+MOST_LINES, MOST_REMARKS = 24, 3
+"""Of the answer for people, and those of them that are remarks."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,11 +143,14 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     least = min((gain.low for gain in first.gains), default=0.0)
     most = max((gain.high for gain in first.gains), default=0.0)
     promised = f", {least:.3g} to {most:.3g}× by forecast" if most else ""
-    whys = [
-        f" {each.cure}: {each.why}." for each in trials
+    untried = [
+        each for each in trials
         if each.cause == first.cause and each.verdict == "not tried" and each.why
         and (each.result != BOUND or "@" in each.cure)
     ]  # fmt: skip
+    # What the program does not even import is the least of reasons.
+    untried.sort(key=lambda each: (NOT_IMPORTED in each.why, "@" not in each.cure))
+    whys = [f" {each.cure}: {each.why}." for each in untried]
     without = (
         "What it is slow for" if others else "No cure from outside changes what it is slow for"
     )
@@ -162,6 +159,8 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
         f"{first.advice}.{''.join(whys[:MOST_WHYS])}"
     )
 
+
+NOT_IMPORTED = "does not import"
 
 MOST_WHYS = 2
 """Cures of which the answer in a sentence says why they were not tried."""
@@ -175,6 +174,29 @@ def _is_at(trial: Trial, finding: Finding | None) -> bool:
 
 NO_TIME, TIME_OVER = "there was no time left", "its time was over (--budget)"
 """Why cures were not tried, or not to the end, that a longer budget may try."""
+
+
+def more_than_proven(trials: Sequence[Trial]) -> list[str]:
+    """In a line each what promises more than the gains that are proven, or shows that more is left:
+    a cure that had no time, and what costs most. Empty where none is proven."""
+    proven = [trial.gain or 0.0 for trial in trials if trial.verdict == "gain"]
+    if not proven:
+        return []
+    least = NEAR * max(proven)
+    lines = []
+    if open_ones := _open([each for each in trials if (each.forecast_high or 0.0) > least]):
+        lines.append(f"May gain more, not proven: {open_ones}; a longer --budget tries it")
+    bounds = [
+        trial for trial in trials
+        if trial.verdict == "bound" and least < (trial.gain or 0.0) < WHOLE_STEP
+    ]  # fmt: skip
+    if bounds:
+        bound = max(bounds, key=lambda trial: trial.gain or 0.0)
+        lines.append(
+            f"More is left: without it ({bound.cure}) a step is {_times(bound.gain or 0.0)}× as "
+            f"fast; {bound.change}"
+        )
+    return lines
 
 
 def _open(trials: Sequence[Trial]) -> str:
@@ -192,7 +214,7 @@ def _open(trials: Sequence[Trial]) -> str:
     ]  # fmt: skip
     named = [
         f"{each.cure} ({_times(gain)}× so far, {_lacks(each)})" if each.gain is not None
-        else f"{each.cure} ({_times(gain)}× at least by forecast)"
+        else f"{each.cure} ({_times(gain)}× at least by forecast{_wants(each)})"
         for gain, each in sorted((*shown, *promised), key=lambda pair: -pair[0])[:3]
     ]  # fmt: skip
     return ", ".join(named)
@@ -205,6 +227,12 @@ def _lacks(trial: Trial) -> str:
     if trial.pairs < FEWEST:
         return f"{trial.pairs} of {FEWEST} pairs"
     return f"{trial.pairs} pairs that differ"
+
+
+def _wants(trial: Trial) -> str:
+    """How much time it lacks."""
+    _, _, wants = trial.why.partition(f"{NO_TIME}: ")
+    return f", {wants}" if wants else ""
 
 
 def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
@@ -438,9 +466,10 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]
         ]
         if outcome.together is not None and outcome.together.gain is not None:
-            lines.append(
-                f"All of them: {measured_text(outcome.together)}; {outcome.together.same}."
-            )
+            which = "All of them"
+            if len(claimed) != outcome.together.cure.count(" + ") + 1:
+                which = f"Together ({outcome.together.cure})"
+            lines.append(f"{which}: {measured_text(outcome.together)}; {outcome.together.same}.")
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
         is_bound = any(trial.verdict == "bound" for trial in outcome.trials)
@@ -451,7 +480,7 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             trial.cause for trial in outcome.trials
         ):  # fmt: skip
             lines[-1] += " No finding calls for a cure: --all tries all that keep results."
-    lines += [sanitize(remark, 300) for remark in outcome.remarks[:2]]
+    lines += [sanitize(remark, 300) for remark in outcome.remarks[:MOST_REMARKS]]
     return lines
 
 
@@ -463,144 +492,3 @@ def encode(outcome: Outcome) -> str:
 def write_beside(outcome: Outcome, path: Path) -> None:
     """Keep it in a file, private to its owner. Raises ExportError."""
     write_whole(path, encode(outcome))
-
-
-# What was forecast and what was measured, of all trials of this user, in a file of their own:
-# `<data folder>/gputui/trials.jsonl`. Nothing of it is sent anywhere, and it names no program.
-
-MOST_BYTES = 16 << 20
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One trial: the finding and the cure, what was forecast and what was measured, as factors."""
-
-    time: str
-    cause: str
-    cure: str
-    forecast_low: float
-    forecast_high: float
-    gain: float
-    gain_low: float
-    gain_high: float
-
-    @property
-    def error(self) -> float:
-        """The logarithm of measured over forecast."""
-        return math.log(self.gain / math.sqrt(self.forecast_low * self.forecast_high))
-
-    @property
-    def is_within(self) -> bool:
-        """Whether the intervals of the forecast and of the measured gain meet."""
-        return self.gain_low <= self.forecast_high and self.gain_high >= self.forecast_low
-
-
-def calibration_path() -> Path:
-    """The file. Raises JournalError where there is no home."""
-    return default_folder().parent / "trials.jsonl"
-
-
-def keep_forecasts(outcome: Outcome) -> None:
-    """Append the trials that had a forecast and were measured. Raises JournalError."""
-    rows = [
-        msgspec.json.encode(
-            Entry(
-                outcome.time,
-                trial.cause,
-                trial.cure.partition("@")[0],
-                trial.forecast_low,
-                trial.forecast_high,
-                trial.gain,
-                trial.gain_low,
-                trial.gain_high,
-            )
-        )
-        for trial in outcome.trials
-        if trial.cause is not None
-        and trial.forecast_low is not None
-        and trial.forecast_high is not None
-        and trial.gain is not None
-        and trial.gain_low is not None
-        and trial.gain_high is not None
-        and trial.verdict in ("gain", "nothing", "slower")
-    ]
-    if not rows:
-        return
-    make_folder(calibration_path().parent)
-    try:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(calibration_path(), flags, 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            file.write(b"".join(row + b"\n" for row in rows))
-    except OSError as error:
-        raise JournalError(
-            f"cannot write {calibration_path()}: {(error.strerror or '').lower()}"
-        ) from None
-
-
-def _entries() -> list[Entry]:
-    """All that was kept, the newest MOST_BYTES of it; none where nothing was. Lines that are no
-    entries are left out. Raises JournalError where the file cannot be read."""
-    if not os.path.lexists(calibration_path()):
-        return []
-    with open_regular(calibration_path()) as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - MOST_BYTES))
-        lines = file.read(MOST_BYTES).split(b"\n")
-    kept = []
-    for line in lines:
-        try:
-            entry = json_decoder(Entry).decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            continue
-        gains = (entry.forecast_low, entry.forecast_high, entry.gain)
-        if all(0 < gain < 1e6 for gain in gains):
-            kept.append(entry)
-    return kept
-
-
-class Calibration(msgspec.Struct, frozen=True):
-    """Of one finding and one cure: how many trials, in how many of them the intervals met, and by
-    which factor the gain was off the forecast, in the middle."""
-
-    cause: str
-    cure: str
-    trials: int
-    within: int
-    off: float
-    spread: float
-
-
-def calibration_table() -> Table[Calibration]:
-    """Forecast against measurement, by finding and cure. Raises JournalError."""
-    groups: dict[tuple[str, str], list[Entry]] = defaultdict(list)
-    for entry in _entries():
-        groups[entry.cause, entry.cure].append(entry)
-    rows = [
-        Calibration(
-            cause,
-            cure,
-            len(group),
-            sum(entry.is_within for entry in group),
-            math.exp(median(entry.error for entry in group)),
-            math.exp(median(abs(entry.error) for entry in group)),
-        )
-        for (cause, cure), group in sorted(groups.items())
-    ]
-    note = "" if rows else "nothing was tried yet that had a forecast"
-    return Table("calibration", "Forecast and measured", _CALIBRATION, rows, note)
-
-
-def _factor_text(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}×"
-
-
-_CALIBRATION: tuple[Column[Calibration], ...] = (
-    text("Finding", "cause", lambda row: row.cause, "Its key"),
-    text("Cure", "cure", lambda row: row.cure, "Its name"),
-    count("Trials", "trials", lambda row: row.trials, "How many were measured"),
-    count("Within", "within", lambda row: row.within, "Whose interval meets the forecast's"),
-    Column("Measured/Forecast", _factor_text, "off", lambda row: row.off, "",
-           "In the middle of all trials", float),
-    Column("Off by", _factor_text, "spread", lambda row: row.spread, "",
-           "In the middle, whichever way", float),
-)  # fmt: skip

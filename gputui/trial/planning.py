@@ -4,6 +4,7 @@ first.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
 from gputui.report.explain.finding import Gain
+from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
@@ -69,6 +71,8 @@ class Diagnosis(NamedTuple):
     """Whether the program came to its own end."""
     input_share: float = 0.0
     """Of the time that the GPU waits for the next batch, pauses and all."""
+    step: str = ""
+    """What marked the steps, by source and name; empty where that is not known."""
 
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
@@ -126,7 +130,29 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
         _memory_bytes(run), last,
         input_share=share_in_the_loop(analysis.tree, LEAVES[Leaf.INPUT].key) / 100.0
         if analysis.tree is not None else 0.0,
+        step=_marked_step(run, analysis.tree),
     )  # fmt: skip
+
+
+def _marked_step(run: Run, tree: TimeTree | None) -> str:
+    """What marks steps as long as those of the verdict: of several what trains before what is only
+    called, and the program's loops last."""
+    if tree is None or not tree.has_steps:
+        return ""
+    usual_ns = {each for each in (tree.step_mean_ns, tree.turn_mean_ns) if each}
+    alike = [
+        (MARKING.index(its.source), -its.marks, f"{its.source} {its.site}".strip())
+        for its in run.marked_steps.values()
+        if its.source in MARKING and its.marks >= LEAST_MARKS and its.mean_ns
+        and any(abs(math.log(its.mean_ns / ns)) < ALIKE for ns in usual_ns)
+    ]  # fmt: skip
+    return min(alike)[2] if alike else ""
+
+
+MARKING = ("trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "loop")
+"""What a trial may take for the steps (inject/hook/trial.py), in its order."""
+LEAST_MARKS, ALIKE = 4, 0.15
+"""Marks, and by which part steps may differ that are the same."""
 
 
 def diagnose(

@@ -356,6 +356,8 @@ class RunPlan(NamedTuple):
     seed: int = 0
     site: str = ""
     """The function, or one with a loop, that an earlier run found as its steps."""
+    step: str = ""
+    """What marks the steps, by source and name (`Diagnosis.step`)."""
     block_s: float = 0.25
     warm_s: float = 2.0
 
@@ -371,6 +373,7 @@ class RunPlan(NamedTuple):
                 "held_then": self.held_then,
                 "seed": self.seed,
                 "site": self.site,
+                "step": self.step,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,
             }

@@ -27,6 +27,7 @@ from gputui.trial.outcome import (
     Outcome,
     Trial,
     measured_text,
+    more_than_proven,
     reason_of,
     with_gain,
 )
@@ -651,7 +652,7 @@ class Trials:
     def _prove_together(self, _group: list[Measured]) -> None:
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
-        proven = [each for each in self._measured if each.verdict == "gain"]
+        proven = _compatible([each for each in self._measured if each.verdict == "gain"])
         if not proven or {each.candidate.name for each in proven} == self._proven:
             return
         if len(proven) == 1 and not proven[0].candidate.cure.in_one_run:
@@ -659,8 +660,11 @@ class Trials:
         times = self._times
         together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
-        constant = _compatible([each for each in proven if not each.candidate.cure.in_one_run])
-        run_s = self._start_s + MEASURED_S
+        constant = tuple(
+            each.candidate.name for each in proven if not each.candidate.cure.in_one_run
+        )
+        longest_s = max(each.ready_s or 0.0 for each in proven)
+        run_s = max(self._start_s, longest_s) + MEASURED_S
         # Once others had their turn all that is left may be for it.
         left_s = self._all_left_s if self._round else self._left_s
         if not self._plain and left_s > 2.0 * run_s:
@@ -715,9 +719,14 @@ class Trials:
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         self._runs += 1
         stalls = Stall()
+        # The same in all runs: what a cure changes may mark steps, too.
         source, _, site = self._source.partition(" ")
-        if source in ("function", "loop"):
+        if self._request.diagnosis.step:
+            plan = plan._replace(step=self._request.diagnosis.step)
+        elif source in ("function", "loop"):
             plan = plan._replace(site=site)
+        elif self._source:
+            plan = plan._replace(step=self._source)
         if self._is_brief:
             plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 
@@ -776,8 +785,10 @@ class Trials:
         trials = tuple(map(self._trial, self._measured))
         claimed = [trial.gain or 0.0 for trial in trials if trial.verdict == "gain"]
         named = by_name_only(request.diagnosis.findings, max(claimed, default=LEAST_GAIN))
+        more = more_than_proven(trials)
         if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
-            self._remarks.insert(0, named)
+            more.insert(0, named)
+        self._remarks[:0] = more
         for why, (first, *others) in self._short.items():
             self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")
         return Outcome(
@@ -816,15 +827,16 @@ def _listed(names: Sequence[str]) -> str:
 MOST_LISTED = 3
 
 
-def _compatible(group: Sequence[Measured]) -> tuple[str, ...]:
-    """Of several ways to compile the one that gains most."""
-    chosen: list[str] = []
-    best = sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0))
-    for each in best:
+def _compatible(group: Sequence[Measured]) -> list[Measured]:
+    """Of those that need runs of their own and answer the same finding, or compile, the one that
+    gains most; and all others."""
+    chosen: dict[object, Measured] = {}
+    for each in sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0)):
         name = each.candidate.name
-        if not (name.startswith("compile") and any(n.startswith("compile") for n in chosen)):
-            chosen.append(name)
-    return tuple(chosen)
+        is_alone = each.candidate.cure.in_one_run or _cause(each) is None
+        key = "compile" if name.startswith("compile") else name if is_alone else _cause(each)
+        chosen.setdefault(key, each)
+    return list(chosen.values())
 
 
 def _source(steps: Steps) -> str:

@@ -17,21 +17,33 @@ from gputui.cures import ANY, BOUND, DIFFERENT, cures
 from gputui.model.leaves import CAUSES, LEAF_OF_KEY, LEAVES
 from gputui.report import explain
 from gputui.report.explain.finding import Finding, Gain
+from gputui.trial.calibration import (
+    calibration_path,
+    calibration_table,
+    keep_forecasts,
+)
 from gputui.trial.outcome import (
     MOST_LINES,
+    MOST_REMARKS,
     Outcome,
     Trial,
     answer_lines,
-    calibration_path,
-    calibration_table,
     encode,
-    keep_forecasts,
     reason_of,
     write_beside,
 )
-from gputui.trial.planning import Compiling, PlanError, by_name_only, named, plan
+from gputui.trial.planning import (
+    Compiling,
+    PlanError,
+    by_name_only,
+    diagnosis_of,
+    named,
+    plan,
+)
 from gputui.trial.runs import BlockReader
+from tests.conftest import DATA
 from tests.schemas_for_tests import check
+from tests.sessions_for_tests import loaded_once
 
 
 def finding(cause: str, *gains: Gain, place: str = "", advice: str = "") -> Finding:
@@ -132,6 +144,20 @@ def test_what_is_compiled_at_the_start_alone_is_over(compiled_s, is_at_work, ove
     assert ([*looks, True].index(True) + 1 if True in looks else None) == over_s
 
 
+@pytest.mark.parametrize(
+    ("recording", "step"),
+    [
+        ("experiments/finetune.gputui.gz", "optimizer AdamW"),
+        ("experiments/checkpointing.gputui.gz", "module Decoder"),
+        ("faults/launch.gputui.gz", ""),
+    ],
+)
+def test_a_trial_has_the_steps_of_the_verdict(recording: str, step: str) -> None:
+    """By what marks them, where anything marks steps of that length."""
+    loaded = loaded_once(str(DATA / recording))
+    assert diagnosis_of(loaded.session, loaded.run, None).step == step
+
+
 def test_with_everything_all_that_leave_results_as_they_are() -> None:
     names = {candidate.name for candidate in plan([], everything=True)}
     kept = {
@@ -183,7 +209,7 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
 
     def ending(*trials: Trial, findings: tuple[Finding, ...] = (read,)) -> str:
         made = msgspec.structs.replace(outcome(*trials), reason=reason_of(trials, findings))
-        return answer_lines(made, None)[-3]
+        return answer_lines(made, None)[-1 - MOST_REMARKS]
 
     assert ending(*bounds) == (
         "No cure from outside gains. What costs most is proven: without it (cure5 at train.py:9 "

@@ -31,7 +31,7 @@ from gputui.trial.proof import (
     gain_of_runs,
     student,
 )
-from gputui.trial.runs import Block, Pair, RunInFolder, RunStep, Steps
+from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps
 from tests.trial.simulated import KINDS, WAITING, Simulated, by_runs, switched
 
 SERIES = 1000
@@ -468,6 +468,33 @@ def begun_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, A
     for _ in range(10):
         trial.step(site, 0, 0)
     return trial, site
+
+
+@pytest.mark.parametrize(
+    ("step", "chosen"), [("", "AdamW"), ("loop train.py:9", "train.py:9"), ("module Lost", "AdamW")]
+)
+def test_what_prepares_batches_is_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, chosen: str
+) -> None:
+    """A module that is called 64 times before each optimizer's step, and a loop around all."""
+    monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
+    module = hook("trial")
+    clock = types.SimpleNamespace(now_ns=0)
+    monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter_ns=lambda: clock.now_ns))
+    plan = module.Plan(json.dumps({"step": step}))
+    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
+    transform, optimizer = trial.site("module", "Compose"), trial.site("optimizer", "AdamW")
+    loop = trial.site("loop", "train.py:9")
+    while not trial.has_begun:
+        for _ in range(64):
+            clock.now_ns += 10_000_000
+            trial.step(transform, 0, 0)
+        trial.step(optimizer, 0, 0)
+        trial.step(loop, 0, 0)
+    reader = BlockReader(tmp_path)
+    reader.poll()
+    assert reader.steps is not None
+    assert reader.steps.site == chosen
 
 
 def test_waits_for_a_programs_own_queue_are_timed_too(

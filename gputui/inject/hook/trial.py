@@ -69,6 +69,11 @@ WAITED = 0.01
 """Part of the time from which waits for other threads may be those for a program's own loader."""
 MOST_SWITCH_NS = 250_000_000
 """A switch that takes longer is not waited for where nothing is switched."""
+WANTED_S = 15.0
+"""How long what a run under capture went by may mark nothing while something else does: a cure may
+have put a class of its own in its place."""
+LOOP_END = 16
+"""The unit of a mark that is the end of a loop, and of no turn (loop_marks)."""
 WARM_ENDS = 4
 MOST_LOSSES = 20_000
 MOST_OUTPUTS = 256
@@ -83,7 +88,9 @@ class Plan:
     are tried `later` are switched once the others need no more pairs, and ablations, `bounds`, last
     of all: from the first of them on `held_then` are on to the end, and no cure is. `site` is the
     function that an earlier run came to again and again, or had such a loop in, where nothing else
-    marked its steps: it is not waited for whether anything does."""
+    marked its steps: it is not waited for whether anything does. `step` is what marks the steps,
+    by source and name, where a run under capture has shown it: small modules that prepare batches
+    were taken for steps."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
@@ -95,6 +102,7 @@ class Plan:
         self.held_then = [str(name) for name in words.get("held_then", ())]
         self.seed = int(words.get("seed", 0))
         self.site = str(words.get("site", ""))
+        self.step = str(words.get("step", ""))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
         self.warm_steps = int(words.get("warm_steps", 4))
@@ -128,6 +136,10 @@ class StepSite:
     def rank(self) -> tuple[int, int]:
         return RANK_OF_SOURCE.index(self.source), self.order
 
+    def is_of(self, step: str) -> bool:
+        """Whether it is what a plan calls its step."""
+        return f"{self.source} {self.name}" == step
+
 
 UNMARKED_S, UNMARKED_OTHERS_S = 4.0, 1.0
 """How long a program uses the GPU without a mark before its functions are looked at: with torch,
@@ -143,7 +155,7 @@ LAST_S, LATE = 3.0, 8.0
 programs compile for seconds between steps,"""
 GONE_S = 10.0
 """and is a step no more after so long."""
-_HOOK = os.path.dirname(os.path.abspath(__file__))
+_OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 
 
@@ -216,7 +228,9 @@ class _Functions(threading.Thread):
                 codes.append(frame.f_code)
                 frame = frame.f_back
             for depth, code in enumerate(reversed(codes)):
-                if not _INSTALLED.search(code.co_filename) and _HOOK not in code.co_filename:
+                if not _INSTALLED.search(code.co_filename) and not code.co_filename.startswith(
+                    _OWN
+                ):
                     seen[code] = min(depth, seen.get(code, depth))
         return seen
 
@@ -388,13 +402,18 @@ class TrialInProgram:
         return self._site is not None or self._over
 
     @property
+    def wants_loops(self) -> bool:
+        """Whether a loop of the program marks its steps, by its line."""
+        return self._plan.step.startswith("loop ")
+
+    @property
     def has_marks(self) -> bool:
         """Whether anything marked a step."""
         return any(site.count for site in self._sites)
 
-    def step(self, site: StepSite | None, _items: int, _unit: int) -> None:
+    def step(self, site: StepSite | None, _items: int, unit: int) -> None:
         """A step ended at a site."""
-        if site is None or self._over:
+        if site is None or self._over or unit == LOOP_END:
             return
         site.count += 1
         if not site.count & (site.count - 1) and self._site is None:
@@ -517,10 +536,18 @@ class TrialInProgram:
                 self._begin(site, int(self._start["steps"]), int(self._start["apart"]))
             return
         enough = [each for each in self._sites if each.count > self._plan.warm_steps]
-        if not enough or now_ns - min(each.first_ns for each in enough) < self._plan.warm_s * 1e9:
+        wanted = [each for each in self._sites if each.is_of(self._plan.step) and each.count]
+        if wanted:
+            enough = [each for each in enough if each in wanted]
+        if not enough:
             return
-        best = min(enough, key=lambda each: each.rank)
-        if best is not site:
+        warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
+        if warm_s < (self._plan.warm_s if wanted or not self._plan.step else WANTED_S):
+            return
+        # What trains may have begun, and have had too few steps as yet.
+        begun = [each for each in self._sites if each.count] if not wanted else enough
+        best = min(begun, key=lambda each: each.rank)
+        if best is not site or (best not in enough and warm_s < WANTED_S):
             return
         step_ns = (now_ns - site.first_ns) / (site.count - 1)
         apart = site.steps_a_pause
@@ -771,6 +798,6 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     plan = Plan(text)
     trial = TrialInProgram(plan, folder, cures, sources)
     os.register_at_fork(after_in_child=trial.forked)
-    if hasattr(sys, "monitoring"):
+    if hasattr(sys, "monitoring") and not trial.wants_loops:
         _Functions(trial, plan.site).start()
     return trial
