@@ -376,6 +376,36 @@ class ModulesOnGpu(Cure):
         return combined(back, replaced((torch.Tensor, "pin_memory", pinned)))
 
 
+class ModulesStay(Redirected):
+    """Modules that the loop puts on the CPU and back to the GPU (offloading a model that is not
+    needed for a while) stay on the GPU. A program that has them compute on the CPU fails."""
+
+    name = "modules_stay"
+    title = "modules that are put on the CPU and back stay on the GPU"
+    answers = (ANY, "busy.copy_pageable", "busy.copy_pinned", "slow_link", "idle.sync")
+    result = EXACT
+    is_certain = True
+    change = "no model.to('cpu') in the loop: it needs more memory"
+    advice = "keep on the GPU what"
+    least_calls = 3
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return (torch.nn.Module, "to"), (torch.nn.Module, "cpu")
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        place = args[1] if len(args) == 2 else kwargs.get("device") if len(args) == 1 else None
+        if len(args) + len(kwargs) != 2 and (function.__name__ != "cpu" or len(args) != 1):
+            return None
+        if function.__name__ == "to" and str(place) != "cpu":
+            return None
+        first = next(args[0].parameters(), None)
+        return None if first is None or not self.is_far(first) else lambda: args[0]
+
+    def is_far(self, parameter: Any) -> bool:
+        """Whether it is on a GPU."""
+        return bool(parameter.is_cuda)
+
+
 class ActivationsStay(Redirected):
     """What a backward pass needs stays on the GPU, where the program puts it on the CPU meanwhile
     (torch.autograd.graph.save_on_cpu)."""

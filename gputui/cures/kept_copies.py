@@ -48,8 +48,9 @@ class CopiesKept(Cure):
 
         @functools.wraps(move)
         def moved(source: Any, *args: Any, **kwargs: Any) -> Any:
+            is_plain = type(source) in (torch.Tensor, torch.nn.Parameter)
             if (
-                type(source) is not torch.Tensor or source.is_cuda or source.requires_grad
+                not is_plain or source.is_cuda or (source.requires_grad and torch.is_grad_enabled())
                 or source.numel() * source.element_size() < LEAST_KEPT_BYTES
             ):  # fmt: skip
                 return move(source, *args, **kwargs)
@@ -94,5 +95,5 @@ class CopiesKept(Cure):
         return bool(4 * made.numel() * made.element_size() < free_bytes)
 
 
-MOST_SEEN, MOST_KEPT = 10_000, 64
+MOST_SEEN, MOST_KEPT = 10_000, 1024
 """Copies of different tensors that are remembered, and that are kept."""

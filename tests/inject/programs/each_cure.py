@@ -324,7 +324,8 @@ transformers = types.ModuleType("transformers.modeling_utils")
 exec(
     "class PreTrainedModel:\n"
     "    _supports_sdpa = True\n"
-    "    def __init__(self, config): self.config = config\n",
+    "    def __init__(self, config): self.config = config\n"
+    "    def modules(self): return [self]\n",
     vars(transformers),
 )
 
@@ -1039,6 +1040,55 @@ def texts_kept():
     return lengths
 
 
+MOVED = torch.nn.Linear(2, 2)
+
+
+@check
+def modules_stay():
+    copied = []
+    real = torch.nn.Module._apply
+    torch.nn.Module._apply = lambda self, *_args: copied.append(self) or self
+    assert MOVED.to("cpu") is MOVED.to(device=torch.device("cpu")) is MOVED.cpu() is MOVED
+    MOVED.to(torch.float32)
+    MOVED.to("cpu", torch.float32)
+    torch.nn.Module._apply = real
+    return len(copied)
+
+
+class Embedding(transformers.PreTrainedModel):
+    """Gives each token its number, and no more."""
+
+    lengths = ()
+
+    def get_output_embeddings(self):
+        return None
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None, **_options):
+        self.lengths = (*self.lengths, input_ids.shape[1])
+        hidden = (input_ids * attention_mask).float()[..., None].expand(-1, -1, 3)
+        loss = None if labels is None else (labels != -100).sum()
+        return {"loss": loss, "logits": hidden.repeat(1, 1, 1366), "hidden": hidden}
+
+
+EMBEDDING = Embedding(types.SimpleNamespace())
+
+
+@check
+def texts_trimmed():
+    EMBEDDING.lengths = ()
+    ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
+    mask, labels = (ids > 0).long(), torch.where(ids > 0, ids, -100)
+    made = EMBEDDING.forward(ids, attention_mask=mask, labels=labels)
+    assert made["loss"] == 12
+    assert made["hidden"].equal(ids.float()[..., None].expand(-1, -1, 3))
+    assert made["logits"].shape == (2, 32, 4098)
+    assert made["logits"][..., 0].equal(ids.float())
+    EMBEDDING.forward(input_ids=ids, attention_mask=mask, labels=ids)
+    EMBEDDING.forward(input_ids=ids.flip(1), attention_mask=mask.flip(1))
+    assert EMBEDDING.lengths[1:] == (32, 32), "a label is not left out, nor what comes first"
+    return EMBEDDING.lengths
+
+
 @check
 def padding_trimmed():
     ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
@@ -1474,6 +1524,9 @@ BEFORE = {
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "modules_stay": lambda: setattr(
+        copies.ModulesStay, "is_far", lambda _, parameter: parameter is MOVED.weight
+    ),
     "attention_fused": lambda: setattr(attention.AttentionFused, "is_worth", lambda *_: True),
     "logits_asked": lambda: setattr(
         logits.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight

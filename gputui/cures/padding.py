@@ -1,0 +1,126 @@
+"""Padding that a whole batch of texts has, where a model of transformers is given them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from .data import COLUMNS, NO_LABEL
+from .later import Value, class_of_later
+
+if TYPE_CHECKING:
+    from . import Undo
+
+
+class TextsTrimmed(Cure):
+    """A model of transformers computes a batch of texts without the columns at their end that its
+    attention_mask leaves out of all, and that have no label. In what it gives for each token these
+    are zeros."""
+
+    name = "texts_trimmed"
+    title = "models of transformers leave out columns that are padding in a whole batch"
+    answers = (ANY, "padding")
+    result = ROUNDING
+    is_certain = True
+    change = 'padding="longest" where batches are made, not "max_length"'
+    library = "transformers.modeling_utils"
+    forecast = None
+
+    _models: list[Any] | None = None
+    _is_useless = False
+
+    def apply(self, modeling: Any) -> Undo:
+        if self._models is None:
+            made = instances(modeling.PreTrainedModel) or []
+            held = {id(child) for each in made for child in each.modules() if child is not each}
+            self._models = [each for each in made if id(each) not in held]
+        if not self._models:
+            raise CannotApply("there is no model of transformers")
+        if self._is_useless:
+            raise CannotApply("no batch of texts is padded as a whole")
+        texts = [_Texts(each) for each in self._models]
+        began_s = time.monotonic()
+
+        def off() -> None:
+            is_over = any(each.calls for each in texts) and time.monotonic() - began_s > LEAST_ON_S
+            self._is_useless = is_over and not any(each.trimmed for each in texts)
+
+        return combined(off, replaced(*((each.model, "forward", each.forward) for each in texts)))
+
+
+LEAST_ON_S = 0.05
+LEAST_TRIMMED = 0.1
+"""Part of the columns that is worth to be left out."""
+LEAST_WORDS = 4096
+"""Of logits: they are made as long as the texts only where that is asked of them."""
+
+
+class _Texts:
+    """What one model is given."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self._forward = model, model.forward
+        self._torch = torch = sys.modules["torch"]
+        self._later = class_of_later(torch, lambda *_: NotImplemented)
+        self.calls = self.trimmed = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives."""
+        torch = self._torch
+        given = dict(kwargs)
+        if len(args) == 1:
+            given.setdefault(getattr(self.model, "main_input_name", "input_ids"), args[0])
+        mask, ids = given.get("attention_mask"), given.get("input_ids")
+        if (
+            len(args) > 1 or not isinstance(mask, torch.Tensor) or not isinstance(ids, torch.Tensor)
+            or mask.dim() != 2 or ids.shape != mask.shape or torch.compiler.is_compiling()
+            or given.get("past_key_values") is not None or given.get("output_attentions")
+            or given.get("output_hidden_states") or not given.get("return_dict", True)
+            or given.get("decoder_input_ids") is not None or given.get("logits_to_keep")
+        ):  # fmt: skip
+            return self._forward(*args, **kwargs)
+        self.calls += 1
+        length, whole = self._used(mask, given.get("labels")), mask.shape[1]
+        if whole - length < LEAST_TRIMMED * whole:
+            return self._forward(*args, **kwargs)
+        shorter = {
+            key: value[:, :length]
+            if isinstance(value, torch.Tensor) and value.shape[:2] == mask.shape
+            else value
+            for key, value in given.items()
+        }
+        made = self._forward(**shorter)
+        if not hasattr(made, "items"):
+            raise TypeError("gputui: a model gives something else than named outputs")
+        self.trimmed += 1
+        for key, value in list(made.items()):
+            if isinstance(value, torch.Tensor) and value.shape[:2] == (len(mask), length):
+                made[key] = self._as_long(value, whole)
+            elif key == "past_key_values":
+                made[key] = None
+        return made
+
+    def _used(self, mask: Any, labels: Any) -> int:
+        """Columns up to the last that counts in any text."""
+        counts = mask != 0
+        if labels is not None and labels.shape == mask.shape:
+            counts = counts | (labels != NO_LABEL)
+        places = self._torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        used = int((counts.any(0) * places).max())
+        return min(int(mask.shape[1]), -(-max(1, used) // COLUMNS) * COLUMNS)
+
+    def _as_long(self, value: Any, whole: int) -> Any:
+        """With zeros for what was left out."""
+        torch = self._torch
+        more = [0, 0] * (value.dim() - 2) + [0, whole - value.shape[1]]
+
+        def padded() -> Any:
+            return torch.nn.functional.pad(value, more)
+
+        if value.dim() != 3 or value.shape[2] < LEAST_WORDS:
+            return padded()
+        shape = (len(value), whole, value.shape[2])
+        has_graph = value.requires_grad and torch.is_grad_enabled()
+        return self._later(shape, value.dtype, value.device, Value(torch, padded), has_graph)
