@@ -149,7 +149,9 @@ def _marked_step(run: Run, tree: TimeTree | None) -> str:
     return min(alike)[2] if alike else ""
 
 
-MARKING = ("trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "loop")
+MARKING = (
+    "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm", "loop",
+)  # fmt: skip
 """What a trial may take for the steps (inject/hook/trial.py), in its order."""
 LEAST_MARKS, ALIKE = 4, 0.15
 """Marks, and by which part steps may differ that are the same."""

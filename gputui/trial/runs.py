@@ -354,10 +354,9 @@ class RunPlan(NamedTuple):
     held_then: tuple[str, ...] = ()
     """Those that are on from the first ablation to the end of the run."""
     seed: int = 0
-    site: str = ""
-    """The function, or one with a loop, that an earlier run found as its steps."""
     step: str = ""
-    """What marks the steps, by source and name (`Diagnosis.step`)."""
+    """What marks the steps, by source and name, as the run under capture (`Diagnosis.step`) or an
+    earlier one had them."""
     block_s: float = 0.25
     warm_s: float = 2.0
 
@@ -372,7 +371,6 @@ class RunPlan(NamedTuple):
                 "bounds": self.bounds,
                 "held_then": self.held_then,
                 "seed": self.seed,
-                "site": self.site,
                 "step": self.step,
                 "block_s": self.block_s,
                 "warm_s": self.warm_s,

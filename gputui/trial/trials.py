@@ -456,7 +456,6 @@ class Trials:
             name = each.candidate.name
             if steps is None:
                 continue
-            self._source = self._source or _source(steps)
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.pairs = before[name] + steps.pairs(name)
@@ -586,8 +585,6 @@ class Trials:
             return False
         self._times[""].append(step)
         self._plain.append(result)
-        if result.steps is not None:
-            self._source = self._source or _source(result.steps)
         return True
 
     def _constant_run(self, each: Measured, times: dict[str, list[RunStep]]) -> None:
@@ -720,13 +717,7 @@ class Trials:
         self._runs += 1
         stalls = Stall()
         # The same in all runs: what a cure changes may mark steps, too.
-        source, _, site = self._source.partition(" ")
-        if self._request.diagnosis.step:
-            plan = plan._replace(step=self._request.diagnosis.step)
-        elif source in ("function", "loop"):
-            plan = plan._replace(site=site)
-        elif self._source:
-            plan = plan._replace(step=self._source)
+        plan = plan._replace(step=self._source or self._request.diagnosis.step)
         if self._is_brief:
             plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 
@@ -737,6 +728,13 @@ class Trials:
 
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
         self._whole = result if result.has_ended else self._whole
+        if result.steps is not None and not result.failure:
+            its = _source(result.steps)
+            if not self._plain and not any(each.off_ns for each in self._measured):
+                self._source = its  # nothing was timed so far
+            elif its != self._source:
+                why = f"its steps are those of {its}, not of {self._source} as before"
+                result = result._replace(steps=None, ended_by=why)
         longer_s = max(0.0, plan.warm_s - RunPlan().warm_s)
         self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
         return result

@@ -222,9 +222,10 @@ main()
     [
         (CALLS, "function", "loop.py:step", ""),
         (LOOPS, "loop", "loop.py:main", ""),
-        (LOOPS, "loop", "loop.py:main", "loop.py:main"),
+        (LOOPS, "loop", "loop.py:main", "loop loop.py:main"),
+        (LOOPS, "loop", "loop.py:11", "loop loop.py:11"),
     ],
-    ids=["function", "loop", "as before"],
+    ids=["function", "loop", "as before", "as under capture"],
 )
 def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
     tmp_path: Path, program: str, source: str, site: str, before: str
@@ -239,7 +240,7 @@ def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
         return "enough" if enough else "too long" if seconds > LIMIT_S else ""
 
     command = (NEWER_PYTHON or "", str(tmp_path / "loop.py"))
-    plan = RunPlan((cure,), site=before, block_s=0.05, warm_s=0.1)
+    plan = RunPlan((cure,), step=before, block_s=0.05, warm_s=0.1)
     result = run_once(command, plan, until)
     steps = steps_of(result)
     assert (steps.source, steps.site) == (source, site)

@@ -67,8 +67,9 @@ class Marks:
         """Begins to mark the program's own loops (loop_marks); None where that is not wanted."""
         self.note: Callable[[str, Any, int], Any] | None = None
         """Writes a fact of the program: its name, a frame that it is at, and bytes."""
-        self.returned: Callable[[Any, Any], Any] | None = None
-        """Told what a module that no other calls was given, and what it gave."""
+        self.returned: Callable[[Site | None, Any, Any, Any], Any] | None = None
+        """Told of a module that no other calls its site, itself, what it was given, and what it
+        gave."""
         self.optimizers: Any = weakref.WeakSet()
 
     def site(self, source: str, name: str, begins: bool = True) -> Site | None:
@@ -262,7 +263,7 @@ class _OutermostModules(threading.Thread):
                 step(site, items, unit | learning)
                 made = call(module, *args, **kwargs)
                 if marks.returned is not None:
-                    marks.returned((*args, *kwargs.values()), made)
+                    marks.returned(site, module, (*args, *kwargs.values()), made)
                 return made
             finally:
                 inside.any = False

@@ -42,6 +42,8 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Callable, Iterable, Iterator  # noqa: UP035
 
 RANK_OF_SOURCE = (
@@ -71,7 +73,8 @@ MOST_SWITCH_NS = 250_000_000
 """A switch that takes longer is not waited for where nothing is switched."""
 WANTED_S = 15.0
 """How long what a run under capture went by may mark nothing while something else does: a cure may
-have put a class of its own in its place."""
+have put a class of its own in its place; and what trains, after its first step, or a program whose
+modules touch no GPU."""
 LOOP_END = 16
 """The unit of a mark that is the end of a loop, and of no turn (loop_marks)."""
 WARM_ENDS = 4
@@ -86,11 +89,10 @@ class Plan:
     are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
     last at least. Of those `asked` it is said whether they would change anything here; those that
     are tried `later` are switched once the others need no more pairs, and ablations, `bounds`, last
-    of all: from the first of them on `held_then` are on to the end, and no cure is. `site` is the
-    function that an earlier run came to again and again, or had such a loop in, where nothing else
-    marked its steps: it is not waited for whether anything does. `step` is what marks the steps,
-    by source and name, where a run under capture has shown it: small modules that prepare batches
-    were taken for steps."""
+    of all: from the first of them on `held_then` are on to the end, and no cure is. `step` is
+    what marks the steps, by source and name, where an earlier run has shown it, as "optimizer
+    AdamW", "loop FILE:LINE", or "function FILE:FUNCTION" for what was come to again and again where
+    nothing marked any: small modules that prepare batches were taken for steps."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
@@ -101,7 +103,6 @@ class Plan:
         self.bounds = frozenset(map(str, words.get("bounds", ())))
         self.held_then = [str(name) for name in words.get("held_then", ())]
         self.seed = int(words.get("seed", 0))
-        self.site = str(words.get("site", ""))
         self.step = str(words.get("step", ""))
         self.block_s = float(words.get("block_s", 0.25))
         self.warm_s = float(words.get("warm_s", 2.0))
@@ -112,11 +113,17 @@ class Plan:
 class StepSite:
     """A place that marks steps."""
 
-    __slots__ = ("count", "ends_ns", "first_ns", "name", "order", "source")
+    __slots__ = ("count", "ends_ns", "first_ns", "last_ns", "name", "order", "source", "stays",
+                 "uses_gpu")  # fmt: skip
 
     def __init__(self, source: str, name: str, order: int) -> None:
         self.source, self.name, self.order = source, name, order
-        self.count, self.first_ns = 0, 0
+        self.count = self.first_ns = self.last_ns = 0
+        self.uses_gpu = source != "module"
+        """Of a module whether it has, was given, or gave anything on a GPU: those that prepare
+        batches do not."""
+        self.stays = RANK_OF_SOURCE.index(source) <= RANK_OF_SOURCE.index("optimizer")
+        """Whether it comes back after a pause, as what trains does after an evaluation."""
         self.ends_ns: list[int] = []
         """In the warm-up, at most MOST_ENDS."""
 
@@ -133,12 +140,16 @@ class StepSite:
         return math.ceil(len(took_ns) / len(pauses))
 
     @property
-    def rank(self) -> tuple[int, int]:
-        return RANK_OF_SOURCE.index(self.source), self.order
+    def rank(self) -> tuple[bool, int, int]:
+        return not self.uses_gpu, RANK_OF_SOURCE.index(self.source), self.order
 
-    def is_of(self, step: str) -> bool:
-        """Whether it is what a plan calls its step."""
-        return f"{self.source} {self.name}" == step
+    def goes_on(self, now_ns: int) -> bool:
+        """Whether it marks still: a module that was captured in a CUDA graph is called no more."""
+        if not self.count:
+            return False
+        usual_ns = (self.last_ns - self.first_ns) / max(1, self.count - 1)
+        longest_ns = max((WANTED_S if self.stays else LAST_S) * 1e9, LATE * usual_ns)
+        return now_ns - self.last_ns < longest_ns
 
 
 UNMARKED_S, UNMARKED_OTHERS_S = 4.0, 1.0
@@ -155,7 +166,7 @@ LAST_S, LATE = 3.0, 8.0
 programs compile for seconds between steps,"""
 GONE_S = 10.0
 """and is a step no more after so long."""
-_OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_OWN = os.path.join(os.path.abspath(__file__).rsplit(os.sep, 3)[0], "")
 _INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
 
 
@@ -176,6 +187,11 @@ class _Recurring:
         return time.monotonic() - self.last_s < max(last_s, LATE * interval_s)
 
     @property
+    def site(self) -> str:
+        """By source and name."""
+        return f"{'function' if self.start is None else 'loop'} {_name(self.code)}"
+
+    @property
     def order(self) -> tuple[int, bool, int]:
         """The outermost first: a function, a wide loop in it, a loop in that."""
         return self.depth, self.start is not None, -self.width
@@ -187,10 +203,10 @@ class _Functions(threading.Thread):
     outermost that ended LEAST_CALLS times. Its ends are reported by sys.monitoring, from Python
     3.12 on."""
 
-    def __init__(self, trial: TrialInProgram, site: str) -> None:
-        """`site` is what marks the steps, as `Plan.site` names it; "" for whatever does."""
+    def __init__(self, trial: TrialInProgram, wanted: str) -> None:
+        """`wanted` is what marks the steps, as `Plan.step` names it; "" for whatever does."""
         super().__init__(name="gputui functions", daemon=True)
-        self._trial, self._site, self._pid = trial, site, os.getpid()
+        self._trial, self._wanted, self._pid = trial, wanted, os.getpid()
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
@@ -198,20 +214,20 @@ class _Functions(threading.Thread):
             counted_s = COUNTED_S[0]
             while os.getpid() == self._pid and not self._trial.has_begun:
                 time.sleep(0.25)
-                is_alone = _uses_gpu() and not self._trial.has_marks
-                since = (since or time.monotonic()) if is_alone else None
-                if since is None:
+                if self._trial.has_marks or not _may_watch() or not _uses_gpu():
+                    since = None
                     continue
+                since = since or time.monotonic() - self._trial.unmarked_s
                 least_s = UNMARKED_S if "torch" in sys.modules else UNMARKED_OTHERS_S
                 step = None
                 if time.monotonic() - since > least_s:
                     step = self._counted(self._seen(SAMPLED_S), counted_s)
                     counted_s = min(LONGER * counted_s, COUNTED_S[1])
-                elif self._site:
+                elif self._wanted.startswith(("function ", "loop ")):
                     seen = self._seen(SAMPLED_S / 4)
-                    if self._site in map(_name, seen):
+                    if self._wanted.partition(" ")[2] in map(_name, seen):
                         step = self._counted(seen, COUNTED_S[0] / 2)
-                        step = step if step is not None and _name(step.code) == self._site else None
+                        step = step if step is not None and step.site == self._wanted else None
                 if step is not None and not self._trial.has_marks:
                     self._mark(step)
 
@@ -228,9 +244,8 @@ class _Functions(threading.Thread):
                 codes.append(frame.f_code)
                 frame = frame.f_back
             for depth, code in enumerate(reversed(codes)):
-                if not _INSTALLED.search(code.co_filename) and not code.co_filename.startswith(
-                    _OWN
-                ):
+                path = code.co_filename
+                if not _INSTALLED.search(path) and not path.startswith(_OWN):
                     seen[code] = min(depth, seen.get(code, depth))
         return seen
 
@@ -252,8 +267,9 @@ class _Functions(threading.Thread):
         time.sleep(seconds)
         undo()
         often = [end for end in ends.values() if end.goes_on()]
-        first = min(often, key=lambda end: end.order, default=None)
-        if first is None or first.start is None:
+        wanted = [end for end in often if end.site == self._wanted]
+        first = min(wanted or often, key=lambda end: end.order, default=None)
+        if first is None or first.start is None or wanted:
             return first
         calls = [
             end for end in often
@@ -264,8 +280,7 @@ class _Functions(threading.Thread):
 
     def _mark(self, step: _Recurring) -> None:
         code, start = step.code, step.start
-        source = "function" if start is None else "loop"
-        trial, site = self._trial, self._trial.site(source, _name(code))
+        trial, site = self._trial, self._trial.site(*step.site.split(" ", 1))
         main = threading.main_thread().ident
 
         def ended(_code: Any, *where: Any) -> Any:
@@ -315,11 +330,14 @@ def _name(code: Any) -> str:
     return f"{os.path.basename(code.co_filename)}:{code.co_name}"
 
 
+def _may_watch() -> bool:
+    """Whether functions may be watched: torch's compiler would not take them then."""
+    compiled: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return not compiled.get("frames")
+
+
 def _uses_gpu() -> bool:
     torch = sys.modules.get("torch")
-    compiled: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    if compiled.get("frames"):
-        return False  # torch's compiler would not take functions that are watched
     others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
     # While it is imported, another thread's look finds half of it.
     is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
@@ -375,20 +393,24 @@ class TrialInProgram:
     def forked(self) -> None:
         """In a fork of the program: it is timed by itself where its steps are all in it, and left
         alone where the program had some before."""
-        self._over = self._over or self.has_begun or self.has_marks
+        self._over = self._over or self.has_begun or any(site.count for site in self._sites)
         self._pid, self._file, self._is_fork = os.getpid(), None, True
 
     # --- what step_marks.Marks takes
 
     def define(self, source: int, name: bytes, _begins: int) -> StepSite | None:
-        """A place where steps are marked; None where there are too many."""
-        if len(self._sites) >= MOST_SITES:
+        """A place where steps are marked; None where there are too many, or for a loop that is not
+        what the plan calls its step."""
+        kind, text = self._sources[source - 1], name.decode("utf-8", "replace")
+        is_other = kind == "loop" and not self._is_wanted(kind, text)
+        if is_other or len(self._sites) >= MOST_SITES:
             return None
-        return self.site(self._sources[source - 1], name.decode("utf-8", "replace"))
+        return self.site(kind, text)
 
     def site(self, source: str, name: str) -> StepSite:
         """A place where steps are marked from now on."""
         site = StepSite(source, name, len(self._sites))
+        site.stays = site.stays or self._is_wanted(source, name)
         self._sites.append(site)
         return site
 
@@ -401,15 +423,25 @@ class TrialInProgram:
         """Whether it is chosen what counts as a step."""
         return self._site is not None or self._over
 
+    def _is_wanted(self, source: str, name: str) -> bool:
+        return f"{source} {name}" == self._plan.step
+
     @property
     def wants_loops(self) -> bool:
         """Whether a loop of the program marks its steps, by its line."""
-        return self._plan.step.startswith("loop ")
+        return bool(re.search(r"^loop .*:\d+$", self._plan.step))
 
     @property
     def has_marks(self) -> bool:
-        """Whether anything marked a step."""
-        return any(site.count for site in self._sites)
+        """Whether anything marks steps that may count."""
+        now_ns = time.perf_counter_ns()
+        return any(site.uses_gpu and site.goes_on(now_ns) for site in self._sites)
+
+    @property
+    def unmarked_s(self) -> float:
+        """How long ago the last one of such was; 0 where there was none."""
+        last_ns = max((site.last_ns for site in self._sites if site.uses_gpu), default=0)
+        return (time.perf_counter_ns() - last_ns) / 1e9 if last_ns else 0.0
 
     def step(self, site: StepSite | None, _items: int, unit: int) -> None:
         """A step ended at a site."""
@@ -498,9 +530,19 @@ class TrialInProgram:
             jax = sys.modules["jax"]
             jax.block_until_ready(jax.live_arrays())
 
-    def returned(self, given: Any, made: Any) -> None:
-        """What a module was given and gave, in a program that has called no backward so far."""
-        if self.has_begun or self._losses_before or self._losses or self._torch is None:
+    def returned(self, site: StepSite | None, module: Any, given: Any, made: Any) -> None:
+        """What a module was given and gave: whether that is on a GPU, and in a program that has
+        called no backward so far, its norm."""
+        if self.has_begun or self._torch is None:
+            return
+        if site is not None and not site.uses_gpu and not site.count & (site.count - 1):
+            with contextlib.suppress(Exception):
+                site.uses_gpu = (
+                    not _uses_gpu()
+                    or any(each.is_cuda for each in module.parameters())
+                    or _is_on_gpu((given, made))
+                )
+        if self._losses_before or self._losses:
             return
         with contextlib.suppress(Exception):  # whatever it is, it is the program's
             cuda = self._torch.cuda
@@ -523,7 +565,7 @@ class TrialInProgram:
     def _warm_up(self, site: StepSite) -> None:
         """Chooses what counts, once there was enough of it."""
         now_ns = time.perf_counter_ns()
-        site.first_ns = site.first_ns or now_ns
+        site.first_ns, site.last_ns = site.first_ns or now_ns, now_ns
         if len(site.ends_ns) < MOST_ENDS:
             site.ends_ns.append(now_ns)
         if self._start is None and self._follows:
@@ -535,19 +577,7 @@ class TrialInProgram:
             if site.name == self._start["site"] and site.count >= self._start["from"]:
                 self._begin(site, int(self._start["steps"]), int(self._start["apart"]))
             return
-        enough = [each for each in self._sites if each.count > self._plan.warm_steps]
-        wanted = [each for each in self._sites if each.is_of(self._plan.step) and each.count]
-        if wanted:
-            enough = [each for each in enough if each in wanted]
-        if not enough:
-            return
-        warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
-        if warm_s < (self._plan.warm_s if wanted or not self._plan.step else WANTED_S):
-            return
-        # What trains may have begun, and have had too few steps as yet.
-        begun = [each for each in self._sites if each.count] if not wanted else enough
-        best = min(begun, key=lambda each: each.rank)
-        if best is not site or (best not in enough and warm_s < WANTED_S):
+        if not self._is_step(site, now_ns):
             return
         step_ns = (now_ns - site.first_ns) / (site.count - 1)
         apart = site.steps_a_pause
@@ -564,6 +594,20 @@ class TrialInProgram:
             self._write_whole("trial-start", self._start)
             return
         self._begin(site, steps, apart)
+
+    def _is_step(self, site: StepSite, now_ns: int) -> bool:
+        """Whether it is clear by now that a site marks the steps: it is what a run under capture
+        went by, or the best of those that go on; what is better may have begun, and have had too
+        few steps as yet."""
+        begun = [each for each in self._sites if each.goes_on(now_ns)]
+        wanted = [each for each in begun if self._is_wanted(each.source, each.name)]
+        best = min(wanted or begun, key=lambda each: each.rank)
+        enough = [each for each in wanted or begun if each.count > self._plan.warm_steps]
+        if not enough or site is not min(enough, key=lambda each: each.rank):
+            return False
+        warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
+        is_sure = bool(wanted) or (site is best and site.uses_gpu and not self._plan.step)
+        return warm_s >= (self._plan.warm_s if is_sure else max(self._plan.warm_s, WANTED_S))
 
     def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
@@ -786,6 +830,20 @@ class TrialInProgram:
         os.replace(f"{path}.new", path)
 
 
+def _is_on_gpu(values: Any, deep: int = 4) -> bool:
+    """Whether any of the first tensors in lists, dictionaries and the like is on a GPU."""
+    if hasattr(values, "is_cuda"):
+        return bool(values.is_cuda)
+    if isinstance(values, Mapping):
+        values = values.values()
+    elif not isinstance(values, (tuple, list)):
+        return False
+    return deep > 0 and any(_is_on_gpu(each, deep - 1) for each in islice(values, MOST_VALUES))
+
+
+MOST_VALUES = 16
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -798,6 +856,6 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     plan = Plan(text)
     trial = TrialInProgram(plan, folder, cures, sources)
     os.register_at_fork(after_in_child=trial.forked)
-    if hasattr(sys, "monitoring") and not trial.wants_loops:
-        _Functions(trial, plan.site).start()
+    if hasattr(sys, "monitoring"):
+        _Functions(trial, plan.step).start()
     return trial
