@@ -36,6 +36,8 @@ again and again, which takes less each time, as it is."""
 FREED_S = 5.0
 """How long the driver may take to free what a program had that has ended."""
 
+_BEGAN_S = time.monotonic()
+
 MOST_SCRATCH_BYTES = 2 << 30
 MOST_SCRATCH_FILES = 100_000
 
@@ -287,7 +289,7 @@ def _tell(text: str) -> None:
     if sys.stderr.isatty():
         draw(sanitize(f"● {text} · Ctrl-C ends", (columns(sys.stderr) or 80) - 1))
     elif not text.endswith("a step"):
-        say(text)
+        say(f"{text} ({time.monotonic() - _BEGAN_S:.0f} s)")
 
 
 def _pass_on(text: str) -> None:

@@ -434,6 +434,9 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         for trial in outcome.trials
         if trial.verdict != "not tried" or is_named or (trial.cause and trial.applies)
     ]
+    # Those that only had no time are named in a line, if they promised something.
+    in_time = [trial for trial in shown if not trial.why.startswith((NO_TIME, TIME_OVER))]
+    shown = in_time or shown
     rows = sorted(
         shown,
         key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
@@ -466,9 +469,10 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]
         ]
         if outcome.together is not None and outcome.together.gain is not None:
-            which = "All of them"
-            if len(claimed) != outcome.together.cure.count(" + ") + 1:
-                which = f"Together ({outcome.together.cure})"
+            count = outcome.together.cure.count(" + ") + 1
+            which = f"Together ({outcome.together.cure})"
+            if count == len(claimed):
+                which = "All of them" if count > 1 else "With it from the start, beside without"
             lines.append(f"{which}: {measured_text(outcome.together)}; {outcome.together.same}.")
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)

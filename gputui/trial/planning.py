@@ -26,6 +26,7 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.store.journal import JournalWriter, default_path, make_folder
+from gputui.trial.proof import NEAR
 from gputui.trial.runs import LAST_LINES, in_folder
 
 # The first run.
@@ -238,7 +239,7 @@ class Watch:
         self._limit_s = limit_s
         # A program that loads long has no steps until then.
         self._until_s = max(limit_s, min(LOADING_S, 2.0 * limit_s))
-        self._most_s = 2.0 * self._until_s
+        self._most_s = max(self._until_s, 2.0 * limit_s)
         self._is_loading = True
         self._steps = 0
         self._stepped_s = self._looked_s = 0.0
@@ -454,15 +455,15 @@ def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
 
 
 def by_name_only(findings: Sequence[Finding], least: float) -> str:
-    """In a line the cure of the first finding that gives other results and promises more than
-    `least`; empty where there is none."""
+    """In a line the cure of the first finding that gives other results and promises more than the
+    gain `least`; empty where there is none."""
     for finding in findings[:1]:
         for cure in answering(finding.cause):
             gain = _forecast(finding, cure) if cure.result == DIFFERENT else None
-            if gain is not None and gain.low > least:
+            if gain is not None and math.sqrt(gain.low * gain.high) > NEAR * least:
                 return (
-                    f"{cure.change} gives other results, so it is tried by name only: "
-                    f"--cure {cure.name} (by forecast {gain.text})"
+                    f"--cure {cure.name}: {gain.low:.1f} to {gain.high:.1f}× by forecast; tried by "
+                    f"name only, because results change ({cure.title})"
                 )
     return ""
 

@@ -70,6 +70,8 @@ NOT_TOGETHER = "no time was left for a run"
 
 ANSWERS = "answers the same"
 
+SPENT = "the budget is spent"
+
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
 
@@ -88,6 +90,9 @@ PROMISING = 1.01
 SLIGHT = 1.05
 """A gain in the middle of few pairs from which those that promise nothing get more in another
 run."""
+
+LEAST_TIMED_S = 4.0
+"""Without so much for pairs a program is not started again."""
 
 READY_S = 3.0
 """A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
@@ -306,6 +311,8 @@ class Trials:
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
             if not open_ones or left_s < min(LEAST_S, 1.2 * seconds):
                 break
+            if self._start_s and self._all_left_s < self._start_s + LEAST_TIMED_S:
+                break
             last, last_s = self._switched_last(open_ones)
             open_ones += last
             names = tuple(each.candidate.name for each in open_ones)
@@ -507,9 +514,10 @@ class Trials:
                 self._judge()
         group = [each for each in group if self._is_worth_a_second(each, group)]
         for each in sorted(group, key=lambda each: -each.gain.middle if each.gain else 0.0):
-            if self._left_s > self._needs_s(each):
+            # Before the others had their turn these are what the program is slow for.
+            if self._all_left_s > self._needs_s(each):
                 self._constant_run(each, self._times)
-            if len(self._times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
+            if len(self._times[""]) < 2 and self._all_left_s > 1.2 * self._longest_s():
                 self._plain_run()
                 each.off_runs = self._plain_steps(each)
 
@@ -609,6 +617,8 @@ class Trials:
             each.last_lines = result.last_lines
         elif step is None:
             each.why = result.ended_by or "no steps of it were seen"
+            if result.ended_by == SPENT:
+                each.why = f"{TIME_OVER}, {result.seconds:.0f} s after its start"
         else:
             times.setdefault(name, []).append(step)
             each.on_runs = times[name]
@@ -652,7 +662,7 @@ class Trials:
         proven = _compatible([each for each in self._measured if each.verdict == "gain"])
         if not proven or {each.candidate.name for each in proven} == self._proven:
             return
-        if len(proven) == 1 and not proven[0].candidate.cure.in_one_run:
+        if len(proven) == 1 and proven[0].on_runs:
             return  # its runs have shown both
         times = self._times
         together = times.setdefault("all", [])
@@ -723,7 +733,7 @@ class Trials:
 
         def over(run: RunInFolder, seconds: float) -> str:
             if self._all_left_s <= 0:
-                return "the budget is spent"
+                return SPENT
             return until(run, seconds) or stalls.look(run, seconds)
 
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
