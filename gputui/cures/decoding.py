@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls, replaced
 from .later import Value, class_of_later
 
 if TYPE_CHECKING:
@@ -35,8 +35,13 @@ class TextsKept(Cure):
     _texts: list[_Text] | None = None
     _is_useless = False
 
+    def prepare(self, modeling: Any) -> None:
+        model_calls.watch(modeling)
+
     def apply(self, modeling: Any) -> Undo:
         if self._texts is None:
+            if not model_calls.is_gone_through_again():
+                raise CannotApply("no model is given its last text with more tokens")
             self._texts = [
                 _Text(each)
                 for each in instances(modeling.PreTrainedModel) or []

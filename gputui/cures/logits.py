@@ -39,6 +39,8 @@ class LogitsAsked(Cure):
 
     def apply(self, torch: Any) -> Undo:
         if self._has_head is None:
+            if instances(torch.optim.Optimizer):
+                raise CannotApply("the program trains: gradients are asked of logits")
             layers = instances(torch.nn.Linear)
             self._has_head = layers is None or any(_is_head(each.weight) for each in layers)
         if not self._has_head:

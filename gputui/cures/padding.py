@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls, replaced
 from .data import COLUMNS, NO_LABEL
 from .later import Value, class_of_later
 
@@ -31,8 +31,13 @@ class TextsTrimmed(Cure):
     _models: list[Any] | None = None
     _is_useless = False
 
+    def prepare(self, modeling: Any) -> None:
+        model_calls.watch(modeling)
+
     def apply(self, modeling: Any) -> Undo:
         if self._models is None:
+            if not model_calls.is_padded_at_end():
+                raise CannotApply("no batch of texts is padded as a whole")
             made = instances(modeling.PreTrainedModel) or []
             held = {id(child) for each in made for child in each.modules() if child is not each}
             self._models = [each for each in made if id(each) not in held]
@@ -51,8 +56,6 @@ class TextsTrimmed(Cure):
 
 
 LEAST_ON_S = 0.05
-LEAST_TRIMMED = 0.1
-"""Part of the columns that is worth to be left out."""
 LEAST_WORDS = 4096
 """Of logits: they are made as long as the texts only where that is asked of them."""
 
@@ -83,7 +86,7 @@ class _Texts:
             return self._forward(*args, **kwargs)
         self.calls += 1
         length, whole = self._used(mask, given.get("labels")), mask.shape[1]
-        if whole - length < LEAST_TRIMMED * whole:
+        if whole - length < model_calls.LEAST_TRIMMED * whole:
             return self._forward(*args, **kwargs)
         shorter = {
             key: value[:, :length]

@@ -31,6 +31,7 @@ from gputui.cures import (
     gathered_rows,
     kept_copies,
     logits,
+    model_calls,
     recomputed,
     waits,
 )
@@ -1043,6 +1044,12 @@ def texts_kept():
 MOVED = torch.nn.Linear(2, 2)
 
 
+def give_texts(*shapes):
+    for shape in shapes:
+        mask = torch.arange(shape[1]).expand(shape) < 20
+        model_calls.note(SUMMING, (), {"input_ids": torch.ones(shape), "attention_mask": mask})
+
+
 @check
 def modules_stay():
     copied = []
@@ -1527,9 +1534,12 @@ BEFORE = {
     "modules_stay": lambda: setattr(
         copies.ModulesStay, "is_far", lambda _, parameter: parameter is MOVED.weight
     ),
+    "texts_kept": lambda: give_texts((2, 6), (2, 7)),
+    "texts_trimmed": lambda: give_texts((2, 32), (2, 32)),
     "attention_fused": lambda: setattr(attention.AttentionFused, "is_worth", lambda *_: True),
-    "logits_asked": lambda: setattr(
-        logits.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight
+    "logits_asked": lambda: (
+        OPTIMIZERS.clear(),
+        setattr(logits.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight),
     ),
     "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
     "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
