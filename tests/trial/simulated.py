@@ -348,6 +348,7 @@ class Simulated(NamedTuple):
 
     gains: tuple[MeasuredGain | None, ...]
     seconds: float
+    blocks: tuple[Block, ...] = ()
 
     @property
     def claimed(self) -> float | None:
@@ -376,7 +377,7 @@ def switched(
 
     run = _run(program, rng, names, until, switch_s)
     gains = tuple(gain_of_pairs(run.steps.pairs(name), cures) for name in names)
-    return Simulated(gains, program.now_s)
+    return Simulated(gains, program.now_s, tuple(run.steps.blocks))
 
 
 def by_runs(kind: Kind, seed: str, gain: float = 1.0, *, with_pauses: bool = False) -> Simulated:

@@ -32,7 +32,7 @@ from gputui.trial.proof import (
     student,
 )
 from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps
-from tests.trial.simulated import KINDS, WAITING, Simulated, by_runs, switched
+from tests.trial.simulated import KINDS, WAITING, Program, Simulated, by_runs, switched
 
 SERIES = 1000
 
@@ -401,6 +401,20 @@ def test_what_gains_is_proven_before_others_have_their_pairs() -> None:
         for cures in (1, 12)
     }
     assert seconds[12] < 2.5 * seconds[1]
+
+
+def test_blocks_of_a_step_that_a_cure_makes_much_shorter_get_more_steps() -> None:
+    """What steps next to one another do at once counts, as it does without a trial; but not where
+    steps are as long with it, or blocks have many."""
+
+    def most(step_s: float, gain: float) -> dict[bool, int]:
+        blocks = switched(lambda _, gain: Program(lambda _: step_s, gain), "long", gain).blocks
+        return {on: max(each.steps for each in blocks if each.on is on) for on in (False, True)}
+
+    assert most(0.5, 10.0) == {False: 1, True: 8}
+    assert most(0.5, 4.0) == {False: 1, True: 4}
+    assert most(0.5, 1.2) == {False: 1, True: 1}
+    assert most(0.01, 10.0) == {False: 25, True: 25}
 
 
 def run_with(pairs: dict[str, list[float]]) -> RunInFolder:
