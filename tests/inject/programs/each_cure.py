@@ -32,6 +32,7 @@ from gputui.cures import (
     kept_copies,
     logits,
     model_calls,
+    numbers_later,
     recomputed,
     waits,
 )
@@ -1051,6 +1052,31 @@ def give_texts(*shapes):
 
 
 @check
+def items_later():
+    copies = []
+    real = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda self: copies.append(self.shape) or real(self)
+    x, total, seen = torch.ones(()), 0.0, []
+    for step in range(1, 101):
+        x.mul_(0.5) if step % 50 == 0 else x.add_(1)
+        total += x.item() / 2
+        seen.append((x * 2).item())
+    text = f"{total:.3f}, {seen[-1]:.2f} {max(seen)} {round(seen[0])}"
+    torch.Tensor.tolist = real
+    assert text == "1893.000, 74.00 148.0 4", text
+    last = seen[-1]
+    assert isinstance(last, float)
+    assert (last > 73, last == 74, bool(last), int(last), -last, last**2) == (
+        True, True, True, 74, -74, 74**2,
+    )  # fmt: skip
+    assert torch.ones(2).mul_(last).tolist() == (torch.ones(2) * last).tolist() == [74, 74]
+    assert torch.tensor([last]).item() == last == float(numpy.float64(1) * last)
+    assert (numpy.mean(seen[-1:]), math.floor(last), last.is_integer()) == (74, 74, True)
+    assert type(torch.tensor(3).item()) is int
+    return copies
+
+
+@check
 def modules_stay():
     copied = []
     real = torch.nn.Module._apply
@@ -1531,6 +1557,7 @@ BEFORE = {
     "items_together": lambda: setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "items_later": lambda: setattr(numbers_later.ItemsLater, "is_far", lambda *_: True),
     "modules_stay": lambda: setattr(
         copies.ModulesStay, "is_far", lambda _, parameter: parameter is MOVED.weight
     ),

@@ -1,0 +1,169 @@
+"""Numbers that are read back from the GPU when something is done with them but arithmetic."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import EXACT, Cure, replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from . import Undo
+
+MOST_TOGETHER = 4096
+"""Values that are held on the GPU until they are read, all in one copy."""
+MOST_DEEP = 64
+"""Sums of sums of values until they are computed."""
+
+
+class ItemsLater(Cure):
+    """What `.item()` gives of floats is read when it is printed, compared or turned into anything
+    else, and all that was asked for before with it, in one copy: losses that are added up, norms
+    that are put in a list. Meanwhile it is an object that stands for a float; code in C that wants
+    a float and no other object, such as json's, fails with it."""
+
+    name = "items_later"
+    title = "values of .item() are read when they are used, together"
+    answers = ("idle.sync", "busy.copy_pageable")
+    result = EXACT
+    change = "total += loss.detach()  # on the GPU, and .item() where it is printed"
+    advice = r"\.item\(\)"
+
+    def apply(self, torch: Any) -> Undo:
+        real, make = torch.Tensor.item, torch.tensor
+        main = threading.main_thread().ident
+        batches: dict[Any, _Batch] = {}
+
+        @functools.wraps(real)
+        def item(value: Any) -> Any:
+            if (
+                value.numel() != 1 or not self.is_far(value) or not value.is_floating_point()
+                or torch.compiler.is_compiling() or threading.get_ident() != main
+            ):  # fmt: skip
+                return real(value)
+            device = value.device
+            stream = torch._C._cuda_getCurrentRawStream(device.index) if value.is_cuda else 0
+            key = value.dtype, device, stream
+            batch = batches.get(key)
+            if batch is None or not batch.is_open:
+                batch = batches[key] = _Batch(torch)
+            return _Number(functools.partial(batch.value, batch.add(value)), 0)
+
+        @functools.wraps(make)
+        def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
+            return make(_with_floats(data), *args, **kwargs)
+
+        return replaced((torch.Tensor, "item", item), (torch, "tensor", tensor))
+
+    def is_far(self, value: Any) -> bool:
+        """Whether reading it waits for a GPU."""
+        return bool(value.is_cuda) and not value.is_sparse
+
+
+class _Batch:
+    """Values on the GPU that are read in one copy."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._tensors: list[Any] = []
+        self._values: list[float] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._values is None and len(self._tensors) < MOST_TOGETHER
+
+    def add(self, value: Any) -> int:
+        """Hold a value as it is now; its place."""
+        with self._torch.no_grad():
+            self._tensors.append(value.detach().reshape(()).clone())
+        return len(self._tensors) - 1
+
+    def value(self, place: int) -> float:
+        if self._values is None:
+            with self._torch.no_grad():
+                self._values = self._torch.stack(self._tensors).tolist()
+            self._tensors.clear()
+        return self._values[place]
+
+
+def _lazily(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
+    def combined(self: _Number, other: Any) -> Any:
+        if type(other) not in _PLAIN:
+            mine = float(self)
+            return function(other, mine) if reflected else function(mine, other)
+        first, last = (other, self) if reflected else (self, other)
+        depth = 1 + max(each.depth for each in (self, other) if type(each) is _Number)
+        made = _Number(lambda: function(_now(first), _now(last)), depth)
+        return made if depth < MOST_DEEP else float(made)
+
+    return combined
+
+
+def _now(value: Any) -> Any:
+    return float(value) if type(value) is _Number else value
+
+
+def _with_floats(data: Any) -> Any:
+    if type(data) in (list, tuple):
+        return type(data)(map(_with_floats, data))
+    return _now(data)
+
+
+class _Number:
+    """Stands for a float that is known once it is asked for."""
+
+    __class__ = property(lambda _self: float)
+
+    def __init__(self, read: Callable[[], Any], depth: int) -> None:
+        self._read: Callable[[], Any] | None = read
+        self._value = 0.0
+        self.depth = depth
+
+    def __float__(self) -> float:
+        if self._read is not None:
+            self._value = self._read()
+            self._read, self.depth = None, 0
+        return self._value
+
+    __add__, __radd__ = _lazily(operator.add), _lazily(operator.add, reflected=True)
+    __sub__, __rsub__ = _lazily(operator.sub), _lazily(operator.sub, reflected=True)
+    __mul__, __rmul__ = _lazily(operator.mul), _lazily(operator.mul, reflected=True)
+    __truediv__ = _lazily(operator.truediv)
+    __rtruediv__ = _lazily(operator.truediv, reflected=True)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        words = {name: _with_floats(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_with_floats, args), **words)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(float(self), name)
+
+
+_PLAIN = (int, float, bool, _Number)
+
+
+def _of_float(name: str) -> Any:
+    method = getattr(float, name)
+
+    @functools.wraps(method)
+    def called(self: _Number, *args: Any) -> Any:
+        return method(float(self), *map(_now, args))
+
+    return called
+
+
+for _name in (
+    "__abs__", "__bool__", "__ceil__", "__divmod__", "__eq__", "__floor__", "__floordiv__",
+    "__format__", "__ge__", "__gt__", "__hash__", "__int__", "__le__", "__lt__", "__mod__",
+    "__ne__", "__neg__", "__pos__", "__pow__", "__rdivmod__", "__repr__", "__rfloordiv__",
+    "__rmod__", "__round__", "__rpow__", "__str__", "__trunc__",
+):  # fmt: skip
+    if hasattr(float, _name):
+        setattr(_Number, _name, _of_float(_name))
