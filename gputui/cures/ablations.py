@@ -432,7 +432,7 @@ class LastValues(Cure):
     answers = ("idle.sync", "busy.copy_pageable")
     result = BOUND
     change = "keep values on the GPU, read them every N steps"
-    advice = r"\.item\(\)"
+    advice = r"\.item\(\)|copy back"
 
     def apply(self, torch: Any) -> Undo:
         return combined(*(_of_last(torch.Tensor, name) for name in (*READS, "to")))

@@ -432,8 +432,10 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
         chosen.setdefault(name, Candidate(name, cure, finding, forecast))
 
     for finding in findings:
-        for cure in answering(finding.cause):
-            if cure.result == BOUND and not cure.argument:
+        bounds = [cure for cure in answering(finding.cause) if cure.result == BOUND]
+        # What its advice names first, as of cures.
+        for cure in sorted(bounds, key=lambda cure: _place_in_advice(finding, cure) is None):
+            if not cure.argument:
                 choose(cure.name, cure, finding)
         # Whatever it is about: without the function at its line there is none of it.
         for place in _places(finding):

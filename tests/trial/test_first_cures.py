@@ -14,7 +14,7 @@ RIGHT = {
     "allocator": "empty_cache_idle",
     "anomaly_left_on": "anomaly_off",
     "anomaly_slow_cpu": "anomaly_off",
-    "attention": "sdpa",
+    "attention": "attention_fused",
     "checkpointing": "checkpointing_off",
     "collected_each": "gc_collect_idle",
     "copied_by_line": "pinned_copies",
@@ -25,6 +25,7 @@ RIGHT = {
     "lightning_train": "loader_workers",
     "lstm_loop": "compile",
     "numpy_aug": "loader_workers",
+    "odd_shapes": "padded_products",
     "offload_adam": "pinned_copies",
     "offload_layers": "pinned_copies",
     "optimizer": "fused_optimizer",
@@ -32,7 +33,9 @@ RIGHT = {
     "pageable_images": "pinned_copies",
     "recompiling": "compile_dynamic",
     "repeated_heads": "compile",
+    "starved": "cores_freed",
     "tensor_cores": "tf32",
+    "two-launches": "compile",
     "two-pageable": "pinned_copies",
     "two-products": "tf32",
     "unfused": "compile",
@@ -43,7 +46,7 @@ RIGHT = {
 
 ABLATIONS = {
     "gil_thread": "hold_threads",
-    "logits": "keep_copies",
+    "logits": "last_values",
     "overlap": "keep_copies",
     "save_each_ten": "no_saves",
     "sync": "last_values",
@@ -55,7 +58,8 @@ ABLATIONS = {
 
 def planned(fault: str) -> list[Candidate]:
     loaded = loaded_once(str(DATA / "faults" / f"{fault}.gputui.gz"))
-    return plan(diagnosis_of(loaded.session, loaded.run, None).findings)
+    diagnosis = diagnosis_of(loaded.session, loaded.run, None)
+    return plan(diagnosis.findings, diagnosis.functions)
 
 
 def test_the_right_cure_comes_first() -> None:
