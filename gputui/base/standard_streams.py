@@ -94,9 +94,10 @@ def _erase() -> None:
 
 def begin_line() -> None:
     """Ends a command's unfinished line before gputui writes to stderr, if the command writes to
-    stderr too, or to the same terminal. Otherwise the command's stdout stays as it is, byte for
-    byte. Raises OSError."""
+    stderr too, or to the same terminal, and erases one that was drawn. Otherwise the command's
+    stdout stays as it is, byte for byte. Raises OSError."""
     with _lock:
+        _erase()
         if _amid_line():
             sys.stderr.write("\n")
         _unended.clear()

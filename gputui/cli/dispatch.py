@@ -246,6 +246,8 @@ def _unknown(command: Command, words: Sequence[str], unknown: Sequence[str]) -> 
         import shlex
 
         return f"did you mean: {shlex.join(['gputui', *before, flag, *after])}"
+    if command.runs_command and not first.startswith("-"):
+        return f"{first}: a command comes after --, as in: {command.program} -- CMD ARG ..."
     flags = [flag for option in command.options for flag in option.flags]
     hint = did_you_mean(first.partition("=")[0], flags)
     return f"unrecognized arguments: {' '.join(unknown)}{hint}; see {command.program} --help"

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -73,6 +74,7 @@ def run_try(options: argparse.Namespace) -> int:
     # Wrong names are said before anything runs.
     options.cure = [name for words in options.cure for name in words.split(",")]
     named(options.cure, ())
+    recorded = _recorded(options) if options.recording else None
     _check_room(options)
     if not options.yes:
         _ask(options, command)
@@ -84,10 +86,13 @@ def run_try(options: argparse.Namespace) -> int:
             ended_by_signals(), tracking, compiled_once() as keep_compiled,
             _scratch(options, command) as folder,
         ):  # fmt: skip
-            return _try(options, command, folder, keep_compiled)
+            return _try(options, command, folder, keep_compiled, recorded)
     except Ended:
         say("ended by a signal: all that was started has ended")
-        return 128 + 15
+        return 128 + signal.SIGTERM
+    except KeyboardInterrupt:
+        say("stopped: all that was started has ended")
+        return 128 + signal.SIGINT
 
 
 def _try(
@@ -95,6 +100,7 @@ def _try(
     command: Sequence[str],
     folder: Path | None,
     keep_compiled: Callable[[float | None], None],
+    recorded: Diagnosis | None,
 ) -> int:
     from gputui.base import JournalError
     from gputui.store import trial_path
@@ -105,7 +111,7 @@ def _try(
 
     began_s = time.monotonic()
     keep_compiled(LONG_COMPILED_S)
-    diagnosis = _diagnosis(options, command, folder)
+    diagnosis = recorded or _diagnosis(options, command, folder)
     spent_s = time.monotonic() - began_s
     if diagnosis.failure:
         for line in diagnosis.last_lines:
@@ -161,18 +167,21 @@ def _try(
 def _diagnosis(
     options: argparse.Namespace, command: Sequence[str], folder: Path | None
 ) -> Diagnosis:
-    from gputui.trial.planning import Diagnosis, diagnose, diagnosis_of
+    from gputui.trial.planning import Diagnosis, diagnose
 
-    if options.recording:
-        from gputui.cli.recordings import load_run
-
-        loaded = load_run(options.recording, options.run)
-        place = Path(options.recording)
-        return diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
     if options.cure:
         return Diagnosis((), "", "", None, 0)
     _tell("under capture: what is slow")
     return diagnose(command, DIAGNOSIS * options.budget, _tell, folder)
+
+
+def _recorded(options: argparse.Namespace) -> Diagnosis:
+    from gputui.cli.recordings import load_run
+    from gputui.trial.planning import diagnosis_of
+
+    loaded = load_run(options.recording, options.run)
+    place = Path(options.recording)
+    return diagnosis_of(loaded.session, loaded.run, place if place.is_file() else None)
 
 
 def _check_room(options: argparse.Namespace) -> None:
@@ -245,10 +254,12 @@ def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
 
 def _most_runs(options: argparse.Namespace) -> int:
     from gputui.cures import cures
+    from gputui.trial.runs import MEASURED_S
 
-    if options.cure:
-        return 4 + 2 * len(options.cure)
-    return 6 + 2 * sum(not cure.in_one_run for cure in cures().values())
+    most = 4 + 2 * len(options.cure)
+    if not options.cure:
+        most = 6 + 2 * sum(not cure.in_one_run for cure in cures().values())
+    return max(1, min(most, round(options.budget / MEASURED_S)))
 
 
 @contextmanager
@@ -286,7 +297,8 @@ def _absolute(command: Sequence[str]) -> str:
 
 
 def _tell(text: str) -> None:
-    if sys.stderr.isatty():
+    # What is proven stays on the terminal.
+    if sys.stderr.isatty() and not text.startswith("proven: "):
         draw(sanitize(f"● {text} · Ctrl-C ends", (columns(sys.stderr) or 80) - 1))
     elif not text.endswith("a step"):
         say(f"{text} ({time.monotonic() - _BEGAN_S:.0f} s)")
@@ -322,7 +334,7 @@ def _print_list(options: argparse.Namespace) -> None:
     note = "; ".join(f"{name}: {words}" for name, words in CLASS_WORDS.items())
     note += ". Only advised: " + "; ".join(f"{n}: {w}" for n, w in NOT_FROM_OUTSIDE.items())
     if options.recording:
-        diagnosis = _diagnosis(options, (), None)
+        diagnosis = _recorded(options)
         rows = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
         note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows."
         listed = (

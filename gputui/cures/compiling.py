@@ -200,7 +200,9 @@ class CompileDynamic(Cure):
         # "2/3": the second function's fourth time.
         made = [str(each.compile_id) for each in torch._dynamo.utils.get_compilation_metrics()]
         again = max((int(each.rpartition("/")[2]) for each in made if "/" in each), default=0)
-        return None if again >= LEAST_AGAIN else f"compiled again at most {again} times"
+        if again >= LEAST_AGAIN:
+            return None
+        return f"compiled again {again} times at most" if again else "nothing is compiled again"
 
 
 COMPILES_NOTHING = "the program compiles nothing with torch.compile"
