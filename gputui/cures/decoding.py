@@ -22,7 +22,7 @@ class TextsKept(Cure):
     both ways: where they differ, nothing is kept any more."""
 
     name = "texts_kept"
-    title = "a model that is given its last text with more tokens computes these alone"
+    title = "a model that is given its last text with more tokens computes only these"
     answers = (ANY, "steps_grow")
     result = ROUNDING
     is_certain = True
