@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from gputui.base import WRONG_USAGE, GputuiError, did_you_mean
@@ -140,22 +141,32 @@ def _marked_step(run: Run, tree: TimeTree | None) -> str:
     called, and the program's loops last."""
     if tree is None or not tree.has_steps:
         return ""
-    usual_ns = {each for each in (tree.step_mean_ns, tree.turn_mean_ns) if each}
-    alike = [
-        (MARKING.index(its.source), -its.marks, f"{its.source} {its.site}".strip())
-        for its in run.marked_steps.values()
-        if its.source in MARKING and its.marks >= LEAST_MARKS and its.mean_ns
-        and any(abs(math.log(its.mean_ns / ns)) < ALIKE for ns in usual_ns)
+    sites = [
+        its for its in run.marked_steps.values()
+        if its.source in MARKING and its.marks >= LEAST_MARKS
     ]  # fmt: skip
-    return min(alike)[2] if alike else ""
+    # The mean of what compiles for seconds meanwhile is none of a step.
+    for steps_ns, is_middle, within in (
+        ((tree.step_mean_ns, tree.turn_mean_ns), False, ALIKE),
+        ((tree.step_ns.median,), True, NEARLY),
+    ):
+        lengths_ns = (median(its.lengths_ns or [0]) if is_middle else its.mean_ns for its in sites)
+        alike = [
+            (MARKING.index(its.source), -its.marks, f"{its.source} {its.site}".strip())
+            for its, ns in zip(sites, lengths_ns, strict=True)
+            if ns and any(step_ns and abs(math.log(ns / step_ns)) < within for step_ns in steps_ns)
+        ]
+        if alike:
+            return min(alike)[2]
+    return ""
 
 
 MARKING = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm", "loop",
 )  # fmt: skip
 """What a trial may take for the steps (inject/hook/trial.py), in its order."""
-LEAST_MARKS, ALIKE = 4, 0.15
-"""Marks, and by which part steps may differ that are the same."""
+LEAST_MARKS, ALIKE, NEARLY = 4, 0.15, 0.3
+"""Marks, and by which part steps may differ that are the same, in the mean and in the middle."""
 
 
 def diagnose(

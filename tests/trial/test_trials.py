@@ -215,6 +215,20 @@ def main():
 main()
 """
 
+BATCHES = """
+import time
+import jax
+
+def report(): time.sleep(0.002)
+
+def main():
+    while True:
+        for _ in range(3):
+            report()
+
+main()
+"""
+
 
 @pytest.mark.skipif(NEWER_PYTHON is None, reason="no Python from 3.12 on")
 @pytest.mark.parametrize(
@@ -224,8 +238,9 @@ main()
         (LOOPS, "loop", "loop.py:main", ""),
         (LOOPS, "loop", "loop.py:main", "loop loop.py:main"),
         (LOOPS, "loop", "loop.py:11", "loop loop.py:11"),
+        (BATCHES, "loop", "loop.py:9", "loop loop.py:9"),
     ],
-    ids=["function", "loop", "as before", "as under capture"],
+    ids=["function", "loop", "as before", "as under capture", "inner loop"],
 )
 def test_what_is_done_again_and_again_is_the_step_where_nothing_marks_one(
     tmp_path: Path, program: str, source: str, site: str, before: str

@@ -237,6 +237,8 @@ class _Loops:
         loop.depth, outermost = self._place(loop, frame)
         if loop.site is None:
             loop.site = self._site_of(loop)
+        if self._marks.keeps_loops:
+            return loop.site is not None
         loop.looks += 1
         turn_ns = (now_ns - loop.seen_ns) / LOOK if loop.turns else FAST_NS
         loop.seen_ns = now_ns

@@ -102,6 +102,7 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                         self._marks = self._steps.Marks(self._trial.define, self._trial.step)
                         self._marks.returned = self._trial.returned
                         if self._trial.wants_loops:
+                            self._marks.keeps_loops = True
                             self._marks.watch_loops = self._watch_loops
                     else:
                         library = os.environ["GPUTUI_CAPTURE_LIBRARY"]

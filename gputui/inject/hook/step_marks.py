@@ -65,6 +65,8 @@ class Marks:
         self._done: set[str] = set()
         self.watch_loops: Callable[[], Any] | None = None
         """Begins to mark the program's own loops (loop_marks); None where that is not wanted."""
+        self.keeps_loops = False
+        """Whether loops are marked as long as they turn, those that have a site and no others."""
         self.note: Callable[[str, Any, int], Any] | None = None
         """Writes a fact of the program: its name, a frame that it is at, and bytes."""
         self.returned: Callable[[Site | None, Any, Any, Any], Any] | None = None
