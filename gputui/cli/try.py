@@ -112,12 +112,19 @@ def _try(
     began_s = time.monotonic()
     keep_compiled(LONG_COMPILED_S)
     diagnosis = recorded or _diagnosis(options, command, folder)
+    if diagnosis.has_crashed and not options.recording:
+        _tell(f"once more: {diagnosis.failure}")
+        diagnosis = _diagnosis(options, command, folder)
+    if diagnosis.has_crashed and not options.recording:
+        _tell(f"without findings: {diagnosis.failure} under capture, twice")
+        said = f"Tried without findings: under capture {diagnosis.failure}, twice."
+        diagnosis = diagnosis._replace(findings=(), word="", headline=said, failure="")
     spent_s = time.monotonic() - began_s
     if diagnosis.failure:
         for line in diagnosis.last_lines:
             say(f"it said: {sanitize(line, 300)}")
         raise RefusedError(f"the program fails as it is: {diagnosis.failure}")
-    if diagnosis.nothing_seen and not options.recording:
+    if diagnosis.nothing_seen and not diagnosis.has_crashed and not options.recording:
         longer = "" if diagnosis.has_ended else "; give a longer --budget if it loads longer"
         raise RefusedError(
             f"the program neither used a GPU nor made a step that is known "

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +62,9 @@ class Diagnosis(NamedTuple):
     steps: int
     failure: str = ""
     """Why the program ended, where it failed."""
+    has_crashed: bool = False
+    """Whether a signal ended it that libraries' faults end in, in which the capture may have a
+    part."""
     functions: tuple[str, ...] = ()
     """Of the program, as FILE:FUNCTION, those that the CPU was in, or launched from, most."""
     memory_bytes: int = 0
@@ -76,6 +80,8 @@ class Diagnosis(NamedTuple):
     step: str = ""
     """What marked the steps, by source and name; empty where that is not known."""
 
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
 
 MOST_FUNCTIONS, LEAST_SHARE = 3, 0.2
 """Functions that are worth taking away, and the share of all readings that each has at least."""
@@ -116,10 +122,11 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     ended = run.ended
     failed = ended is not None and not ended.stopped and (ended.signal or ended.exit_code)
     failure = ended.reason if ended is not None and failed else ""
+    has_crashed = bool(failure) and ended is not None and ended.signal in CRASHES
     if answer is None:
         return Diagnosis(
             tuple(every), "", run.uncaptured_reason or "nothing ran on a GPU",
-            recording, steps, failure, last_lines=last,
+            recording, steps, failure, has_crashed, last_lines=last,
             nothing_seen=run.cuda_since_ns is None
             and not run.uncaptured_reason
             and not any(site.marks for site in run.marked_steps.values()),
@@ -128,8 +135,8 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
     named = {finding.cause for finding in answer.findings}
     both = (*answer.findings, *(finding for finding in every if finding.cause not in named))
     return Diagnosis(
-        both, answer.word, answer.headline, recording, steps, failure, functions if both else (),
-        _memory_bytes(run), last,
+        both, answer.word, answer.headline, recording, steps, failure, has_crashed,
+        functions if both else (), _memory_bytes(run), last,
         input_share=share_in_the_loop(analysis.tree, LEAVES[Leaf.INPUT].key) / 100.0
         if analysis.tree is not None else 0.0,
         step=_marked_step(run, analysis.tree),

@@ -77,9 +77,11 @@ class MeasuredGain(NamedTuple):
         """Whether more pairs would change nothing: a gain is proven, or none worth having is
         possible."""
         width = (self.high / self.middle) ** 2
-        if self.doubt not in ("", WAITS):
+        if self.doubt == WAITS:
+            return self.pairs >= FEWEST  # runs must tell
+        if self.doubt:
             return self.pairs >= ENOUGH_PAIRS  # more of them cost less than runs
-        if self.is_claimed or self.doubt:
+        if self.is_claimed:
             return self.pairs >= ENOUGH_PAIRS or bool(width < max(PRECISE, self.middle**PART))
         # A large gain need not be known as precisely as a small one: nobody needs more pairs for
         # it.

@@ -51,6 +51,20 @@ def test_a_program_without_steps_is_not_tried_again_and_again(tmp_path: Path) ->
     assert "neither used a GPU nor made a step that is known to its end" in done.stderr
 
 
+def test_a_program_that_crashes_under_capture_is_tried_without_findings(tmp_path: Path) -> None:
+    """Once more first; and here it has no steps without it either."""
+    program = """if 1:
+        import os, signal
+        if "GPUTUI_CAPTURE_LIBRARY" in os.environ:
+            os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    done = gputui_try(tmp_path, "--yes", "--shared", "--", sys.executable, "-c", program)
+    said = done.stderr
+    assert said.index("once more: ") < said.index("without findings: ")
+    assert "was killed by SIGSEGV, twice" in done.stdout
+    assert "Nothing could be timed: no step in" in done.stdout
+
+
 @pytest.mark.parametrize("answer", [b"n\n", b"\n", b"y\n"])
 def test_a_person_is_asked_what_runs_where_and_how_often(tmp_path: Path, answer: bytes) -> None:
     left = tmp_path / "left"
