@@ -69,7 +69,7 @@ while time.time() - began < 100:
         at = time.perf_counter()
         value = action()
         took_ms = 1e3 * (time.perf_counter() - at)
-        if what.startswith(kind) and took_ms > 0.3 * cost_ms:  # else it is taken away just now
+        if what.startswith(kind) and took_ms > 0.05 * cost_ms:  # else it is taken away just now
             spent.append(took_ms)
             if len(spent) == BLOCK:  # as blocks are timed, of which a fifth is cut off at each end
                 means.append(sum(spent) / BLOCK)
