@@ -201,12 +201,19 @@ class Trials:
             (1.0, constant_too, self._run_each),
         ]
         later = [(0.0, *phases[number][1:]) for number in (1, 2, 0, 3, 4)]
-        if not any(each.candidate.forecast for each in switched) and any(
-            each.candidate.forecast and not each.candidate.cure.longer_s for each in constant
-        ):
+        at_once = [
+            each for each in constant
+            if each.candidate.forecast and not each.candidate.cure.longer_s
+        ]  # fmt: skip
+        if at_once and not any(each.candidate.forecast for each in switched):
             # What is promised something of needs runs of its own: those of faults that no finding
             # shows took 20 s of 50 before it.
             phases[:2] = phases[1::-1]
+        elif self._lead(at_once) and not any(
+            each.candidate.forecast for each in self._lead(switched)
+        ):
+            # What answers a second finding took 30 s of 60 before it.
+            phases[0:0] = [(9.0, self._lead(at_once), self._run_each)]
         if any(each.has_pauses for each in lead):
             # Blocks reach from pause to pause, and a proof takes 11 pairs of them: cures that
             # answer something else wait for runs of those that answer this.
@@ -500,6 +507,8 @@ class Trials:
             self._plain_run()
         # What is known not to apply has said so in the first run.
         group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
+        lead = self._lead(group)
+        group.sort(key=lambda each: each not in lead)
         for each in group:
             if each.on_runs or each.why:
                 continue
@@ -538,7 +547,12 @@ class Trials:
         """Whether a second run may tell more that matters."""
         if each.why or each.gain is None or not each.on_runs or each.is_decided:
             return False
-        if not self._round and (each.verdict != "unclear" or not self._lead([each])):
+        if not self._round and (
+            each.verdict != "unclear"
+            or each.candidate.cure.longer_s
+            or not self._lead([each])
+            or self._answered_by(each)
+        ):
             return False  # others first
         best = max(
             other.gain.middle for other in group
@@ -557,16 +571,18 @@ class Trials:
         least = finding.gains[0].low
         if self._round and promised is not None:
             least = promised.high / NEAR
-        for other in self._measured:
-            if (
-                other.candidate.finding is not None
-                and other.candidate.finding.cause == finding.cause
-                and other.verdict == "gain"
-                and other.gain is not None
-                and other.gain.middle >= least
-            ):
+        for other in self._answered_by(each):
+            if other.gain is not None and other.gain.middle >= least:
                 return f"{other.candidate.name} {ANSWERS}"
         return ""
+
+    def _answered_by(self, each: Measured) -> list[Measured]:
+        """The proven gains of the same finding."""
+        return [
+            other for other in self._measured
+            if other is not each and other.verdict == "gain" and _cause(other) is not None
+            and _cause(other) == _cause(each)
+        ]  # fmt: skip
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
