@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
@@ -17,34 +18,56 @@ if TYPE_CHECKING:
 LEAST_WORDS = 4096
 """Rows of a linear layer that is a vocabulary's head."""
 LEAST_POSITIONS = 8
+IGNORED = -100
+"""What cross_entropy ignores, where it is not told of another."""
+LAST_TARGETS, LEAST_IGNORED = 4, 0.3
+"""Targets that are looked at, and the part of them from which it is worth to leave them out."""
 LEAST_ON_S, LEAST_LOOKS = 0.05, 3
 """Time and calls of heads after which one is known all of whose logits are read."""
 
 
 class LogitsAsked(Cure):
-    """Logits without gradients are computed when something is asked of them: where that is the last
-    position, or some, only these. What a program does with each of them on the way (a type, a
-    temperature, a softmax) is done then, too."""
+    """Logits are computed when something is asked of them: where that is the last position, or
+    some, only these; where it is a loss that ignores positions, without them. What a program does
+    with each of them on the way (a type, a temperature, a softmax) is done then, too."""
 
     name = "logits_asked"
     title = "a head over a vocabulary computes the positions that are read of it"
     answers = (ANY, "busy.elementwise_chain", "slow_kernels")
     result = ROUNDING
     is_certain = True
-    change = "model(..., logits_to_keep=1), or the head of hidden[:, -1] alone"
+    change = "model(..., logits_to_keep=1), or the head of the positions that are used alone"
     forecast = None
 
     _is_useless = False
     _has_head: bool | None = None
+    ignores_some = False
+    """Whether a loss ignores positions."""
+
+    def prepare(self, torch: Any) -> None:
+        functional = torch.nn.functional
+        real = functional.cross_entropy
+        self._targets: deque[tuple[Any, int]] = deque(maxlen=LAST_TARGETS)
+
+        @functools.wraps(real)
+        def noted(given: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_compiling() and self._has_head is None:
+                self._targets.append((target, kwargs.get("ignore_index", IGNORED)))
+            return real(given, target, *args, **kwargs)
+
+        replaced((functional, "cross_entropy", noted))
 
     def apply(self, torch: Any) -> Undo:
         if self._has_head is None:
-            if instances(torch.optim.Optimizer):
-                raise CannotApply("the program trains: gradients are asked of logits")
             layers = instances(torch.nn.Linear)
             self._has_head = layers is None or any(_is_head(each.weight) for each in layers)
+            if self._has_head:
+                self.ignores_some = self._share_ignored() >= LEAST_IGNORED
+            self._targets.clear()
         if not self._has_head:
             raise CannotApply("no linear layer has a vocabulary's rows")
+        if not self.ignores_some and instances(torch.optim.Optimizer):
+            raise CannotApply("the program trains, and its loss ignores no positions")
         if self._is_useless:
             raise CannotApply("all logits are read, or gradients asked of them")
         heads = _Heads(torch, self)
@@ -54,6 +77,12 @@ class LogitsAsked(Cure):
             self._is_useless = not heads.spared and time.monotonic() - began_s > LEAST_ON_S
 
         return combined(off, replaced((torch.nn.functional, "linear", heads.linear)))
+
+    def _share_ignored(self) -> float:
+        """Of the positions that losses were computed of last."""
+        targets = [each for each in self._targets if each[0].dtype.is_floating_point is False]
+        counts = [int((target == ignored).sum()) for target, ignored in targets]
+        return float(sum(counts) / max(1, sum(target.numel() for target, _ in targets)))
 
     def is_worth(self, hidden: Any, weight: Any) -> bool:
         """Whether it is a head of many positions, on a GPU."""
@@ -76,17 +105,24 @@ class _Heads:
 
         @functools.wraps(linear)
         def called(hidden: Any, weight: Any, bias: Any = None) -> Any:
+            is_of_loss = torch.is_grad_enabled()
             if (
-                torch.is_grad_enabled() or type(hidden) is not torch.Tensor or hidden.dim() != 3
-                or torch.compiler.is_compiling() or not cure.is_worth(hidden, weight)
+                type(hidden) is not torch.Tensor or hidden.dim() != 3
+                or (is_of_loss and not cure.ignores_some) or torch.compiler.is_compiling()
+                or not cure.is_worth(hidden, weight)
             ):  # fmt: skip
                 return linear(hidden, weight, bias)
             product = in_modes_of_now(torch, lambda rows: linear(rows, weight, bias))
-            return self._made(hidden, (product,), linear(hidden[:0], weight, bias))
+            has_graph = hidden.requires_grad or weight.requires_grad
+            with torch.no_grad():
+                like = linear(hidden[:0], weight, bias)
+            return self._made(hidden, (product,), like, has_graph and is_of_loss)
 
         self.linear = called
 
-    def _made(self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any) -> Any:
+    def _made(
+        self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any, has_graph: bool
+    ) -> Any:
         """Logits of hidden states by these steps, of a type and a width like those."""
         writes = None if hidden.is_inference() else hidden._version
 
@@ -99,8 +135,9 @@ class _Heads:
 
         shape = (*hidden.shape[:-1], like.shape[-1])
         value = Value(self._torch, lambda: compute(hidden))
-        made = self._later(shape, like.dtype, hidden.device, value)
+        made = self._later(shape, like.dtype, hidden.device, value, has_graph)
         made.hidden, made.steps, made.like, made.compute = hidden, steps, like, compute
+        made.has_graph = has_graph
         return made
 
     def _go_on(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -109,11 +146,21 @@ class _Heads:
         others = args[1:]
         if type(later) is not self._later or later.value.tensor is not None:
             return NotImplemented
+        if later.has_graph and not self._torch.is_grad_enabled():
+            return NotImplemented
         name = getattr(function, "__name__", "")
         if name == "__getitem__" and len(others) == 1:
             return self._taken(later, others[0])
         if name == "select" and len(others) == 2 and not kwargs and others[0] in (1, -2):
             return self._taken(later, (slice(None), others[1]))
+        if name in ("view", "reshape") and not kwargs:
+            shape = others[0] if len(others) == 1 else others
+            if tuple(shape) != (-1, later.shape[-1]):
+                return NotImplemented
+            rows = later.hidden.reshape(-1, later.hidden.shape[-1])
+            return self._made(rows, later.steps, later.like, later.has_graph)
+        if name == "cross_entropy":
+            return self._loss(function, later, *others, **kwargs)
         if name in _SOFT:
             names = ("dim", "_stacklevel" if len(others) > 2 else "dtype", "dtype")
             words = {**{names[place]: each for place, each in enumerate(others)}, **kwargs}
@@ -125,7 +172,25 @@ class _Heads:
             step = in_modes_of_now(self._torch, lambda rows: function(rows, *others, **kwargs))
         else:
             return NotImplemented
-        return self._made(later.hidden, (*later.steps, step), step(later.like))
+        with self._torch.no_grad():
+            like = step(later.like)
+        return self._made(later.hidden, (*later.steps, step), like, later.has_graph)
+
+    def _loss(
+        self, function: Any, later: Any, target: Any, weight: Any = None, *args: Any,
+        ignore_index: int = IGNORED, reduction: str = "mean", **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        """Of the positions that count."""
+        if weight is not None or args or reduction not in ("mean", "sum") or later.dim() != 2:
+            return NotImplemented
+        if target.dim() != 1 or target.is_floating_point():
+            return NotImplemented
+        counting = (target != ignore_index).nonzero()[:, 0]
+        if 2 * len(counting) <= len(target):
+            self.spared += 1
+        logits = later.compute(later.hidden.index_select(0, counting))
+        kwargs.update(ignore_index=ignore_index, reduction=reduction)
+        return function(logits, target[counting], **kwargs)
 
     def _is_plain(self, value: Any) -> bool:
         return isinstance(value, (int, float, self._torch.dtype))
@@ -146,7 +211,7 @@ class _Heads:
         if 2 * taken.numel() <= later.hidden.numel():
             self.spared += 1
         if is_sliced and is_all_words:
-            return self._made(taken, later.steps, later.like)
+            return self._made(taken, later.steps, later.like, later.has_graph)
         made = later.compute(taken)
         return made if is_all_words else made[(Ellipsis, words)]
 

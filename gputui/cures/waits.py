@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
-from . import (
-    EXACT,
-    Cure,
-    replaced,
-)
+from . import EXACT, Cure, combined, replaced
 
 if TYPE_CHECKING:
     from . import Undo
@@ -28,6 +25,14 @@ class ItemsTogether(Cure):
     advice = r"\.item\(\)"
 
     def apply(self, torch: Any) -> Undo:
+        replay = torch.cuda.CUDAGraph.replay
+        undos = []
+        if "torch._dynamo.convert_frame" not in sys.modules:
+            # What is compiled would be compiled again.
+            elements = _Elements(torch, self)
+            undos.append(elements.read_together())
+        else:
+            elements = None
         copied: list[tuple[Any, int, list[Any]]] = []  # tensors, how often written to, their values
 
         def together(convert: Any, kind: Any) -> Any:
@@ -53,8 +58,24 @@ class ItemsTogether(Cure):
 
         # Only while it is on: Dynamo would break graphs at what stands in for them.
         converts = [(name, getattr(torch.Tensor, name), kind) for name, kind in _CONVERTED]
-        return replaced(
-            *((torch.Tensor, name, together(convert, kind)) for name, convert, kind in converts)
+
+        @functools.wraps(replay)
+        def replayed(graph: Any) -> Any:
+            # It writes to tensors that do not count it.
+            copied.clear()
+            if elements is not None:
+                elements.forget()
+            return replay(graph)
+
+        return combined(
+            *undos,
+            replaced(
+                *(
+                    (torch.Tensor, name, together(convert, kind))
+                    for name, convert, kind in converts
+                ),
+                (torch.cuda.CUDAGraph, "replay", replayed),
+            ),
         )
 
     def is_copied(self, base: Any) -> bool:
@@ -67,6 +88,141 @@ class ItemsTogether(Cure):
         """Whether reading it waits for a GPU."""
         return bool(base.is_cuda)
 
+
+class _Elements:
+    """Single values of tensors of inference mode, which do not count how often they are written to:
+    all are copied at once, and again after the program has called anything else of torch."""
+
+    def __init__(self, torch: Any, cure: ItemsTogether) -> None:
+        self._torch, self._cure = torch, cure
+        self._index = torch.Tensor.__getitem__
+        self._copies: dict[int, tuple[Any, list[Any]]] = {}
+
+    def forget(self) -> None:
+        """Something may have been written."""
+        self._copies.clear()
+
+    def read_together(self) -> Undo:
+        """Has what is taken by numbers be read so."""
+        torch, index, forget = self._torch, self._index, self.forget
+        iterate, mode = torch.Tensor.__iter__, torch.overrides.TorchFunctionMode
+
+        class Seen(mode):  # type: ignore[misc,valid-type]
+            """Of calls of torch while it is entered."""
+
+            def __torch_function__(
+                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                forget()
+                return function(*args, **(kwargs or {}))
+
+        @functools.wraps(index)
+        def taken(base: Any, place: Any) -> Any:
+            if type(place) is int and 0 <= place < self._length_of_read(base):
+                return _Element(self, base, place)
+            return index(base, place)
+
+        @functools.wraps(iterate)
+        def iterated(base: Any) -> Any:
+            length = self._length_of_read(base)
+            elements = (_Element(self, base, place) for place in range(length))
+            return elements if length else iterate(base)
+
+        seen = Seen()
+        undo = replaced((torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated))
+        seen.__enter__()
+        return combined(functools.partial(seen.__exit__, None, None, None), undo)
+
+    def _length_of_read(self, base: Any) -> int:
+        """Of a tensor that is read so; 0 of others."""
+        copy = self._copies.get(id(base))
+        if copy is not None:
+            return len(copy[1])
+        if type(base) is not self._torch.Tensor:
+            return 0
+        with self._torch._C.DisableTorchFunction():
+            is_read = (
+                base.is_inference() and base.dim() == 1 and len(base) <= MOST_TOGETHER
+                and self._cure.is_far(base) and not base.is_complex()
+                and not self._torch.compiler.is_compiling()
+            )  # fmt: skip
+            return len(base) if is_read else 0
+
+    def value(self, base: Any, place: int) -> Any:
+        """What is there now."""
+        copy = self._copies.get(id(base))
+        if copy is None:
+            if len(self._copies) >= BESIDE:
+                self._copies.clear()
+            with self._torch._C.DisableTorchFunction():
+                copy = self._copies[id(base)] = base, base.tolist()
+        return copy[1][place]
+
+    def tensor(self, base: Any, place: int) -> Any:
+        """The element as torch has it."""
+        return self._index(base, place)
+
+
+class _Element:
+    """Stands for one element of a tensor."""
+
+    __slots__ = ("_base", "_elements", "_place")
+
+    def __init__(self, elements: _Elements, base: Any, place: int) -> None:
+        self._elements, self._base, self._place = elements, base, place
+
+    __class__ = property(lambda self: type(self._base))
+
+    def item(self) -> Any:
+        return self._elements.value(self._base, self._place)
+
+    tolist = item
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        words = {name: _as_tensor(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_as_tensor, args), **words)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_as_tensor(self), name)
+
+
+def _as_tensor(value: Any) -> Any:
+    if type(value) is _Element:
+        return value._elements.tensor(value._base, value._place)
+    if type(value) in (list, tuple):
+        return type(value)(map(_as_tensor, value))
+    return value
+
+
+def _of_tensor(name: str) -> Any:
+    def called(self: _Element, *args: Any) -> Any:
+        return getattr(_as_tensor(self), name)(*map(_as_tensor, args))
+
+    return called
+
+
+for _name in (
+    "abs", "add", "and", "array", "eq", "floordiv", "format", "ge", "getitem", "gt", "hash",
+    "invert", "iter", "le", "len", "lt", "mod", "mul", "ne", "neg", "or", "pow", "radd", "repr",
+    "rfloordiv", "rmod", "rmul", "rpow", "rsub", "rtruediv", "setitem", "str", "sub", "truediv",
+    "xor",
+):  # fmt: skip
+    setattr(_Element, f"__{_name}__", _of_tensor(f"__{_name}__"))
 
 _CONVERTED = (
     ("item", None), ("__float__", float), ("__int__", int), ("__bool__", bool),

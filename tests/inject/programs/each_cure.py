@@ -848,6 +848,10 @@ def launch_blocking_off():
     return os.environ.get("CUDA_LAUNCH_BLOCKING")
 
 
+with torch.inference_mode():
+    OTHER_TOKENS = torch.arange(4)
+
+
 @check
 def items_together():
     x = torch.ones(4)
@@ -858,6 +862,29 @@ def items_together():
     assert pairs == [(2.0, 4.0)] * 4
     views = list(x)
     assert (float(views[0]), int(views[1]), bool(views[2])) == (2.0, 2, True)
+    with torch.inference_mode():
+        tokens, copies = torch.arange(4), []
+        real = torch.Tensor.tolist
+        torch.Tensor.tolist = lambda self: copies.append(self.shape) or real(self)
+        for turn in range(3):
+            assert [tokens[n].item() for n in range(4)] == [turn + n for n in range(4)]
+            pairs = zip(tokens, OTHER_TOKENS, strict=True)
+            assert sum(int(a) + b.item() for a, b in pairs) == 6 + 4 * turn + 6
+            assert (int(tokens[1]), bool(tokens[0]), float(tokens[-1])) == (
+                turn + 1,
+                turn > 0,
+                turn + 3,
+            )
+            tokens += 1
+        first = tokens[0]
+        tokens.zero_()
+        assert first.item() == 0, "it is a view"
+        assert isinstance(first, torch.Tensor)
+        assert (first == 0).item()
+        assert torch.stack([first, tokens[1] + 1]).tolist() == [0, 1]
+        assert [*range(3)][tokens[2]] == 0
+        torch.Tensor.tolist = real
+    assert len(copies) in (1, 9), copies
     x.numpy()[3] = 5.0  # which torch does not see
     return views[3].item() == 5.0
 
@@ -1012,7 +1039,15 @@ def logits_asked():
             late = late[:, -1].shape
         except RuntimeError:  # it does not say what was there before
             assert kind is not torch.Tensor
-    assert HEAD(hidden).requires_grad
+    made, words = HEAD(hidden), torch.full((16,), -100)
+    assert made.requires_grad
+    words[3], words[14] = 7, 4000
+    loss = torch.nn.functional.cross_entropy(made.float().view(-1, 4096), words)
+    (gradient,) = torch.autograd.grad(loss, HEAD.bias)
+    assert torch.allclose(gradient.sum(), torch.zeros(()), atol=1e-5)
+    assert torch.allclose(
+        loss, -HEAD(hidden)[:].log_softmax(-1).view(16, 4096)[[3, 14], [7, 4000]].mean()
+    )
     return kind is torch.Tensor
 
 
