@@ -43,9 +43,11 @@ def train():
         if options.dies_of_tf32 and precision == "high":
             print("tf32 is not for me", flush=True)
             os._exit(3)
+        at = time.perf_counter()
         number = report(step)
+        took_ms = 1e3 * (time.perf_counter() - at)
         if options.say:
-            print("step", step, precision, number, loss.item(), flush=True)
+            print("step", step, precision, number, loss.item(), took_ms, flush=True)
         optimizer.step()
         time.sleep(0.001)
         if options.pid_file and step == 3:
