@@ -79,9 +79,11 @@ class ResultsKept(Cure):
             if len(kept) >= MOST_WATCHED and self._watched:
                 self._compare()
                 return call(module, *args, **kwargs)
-            before = _random(torch)
+            before = random_states(torch)
             made = call(module, *args, **kwargs)
-            if all(map(torch.equal, before, _random(torch))) and self._watch(given, owned, made):
+            if all(map(torch.equal, before, random_states(torch))) and self._watch(
+                given, owned, made
+            ):
                 self._kept[id(module)] = [
                     (key, given, made, _as_made(made)), *kept[: MOST_GIVEN - 1]
                 ]  # fmt: skip
@@ -177,7 +179,7 @@ def _sums(torch: Any, value: Any) -> Any:
     return torch.cat((bits.sum(dtype=torch.int64).reshape(1), sampled.long()))
 
 
-def _random(torch: Any) -> list[Any]:
+def random_states(torch: Any) -> list[Any]:
     """The states of what draws random numbers."""
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():
@@ -264,9 +266,9 @@ class ComputedKept(Cure):
                 self._was_written = self._was_written or kept.times > 1
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
-                before = _random(self._torch)
+                before = random_states(self._torch)
                 made = function(*args, **kwargs)
-                is_same = all(map(self._torch.equal, before, _random(self._torch)))
+                is_same = all(map(self._torch.equal, before, random_states(self._torch)))
                 kept.is_written = kept.is_written or not is_same
                 if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
                     self._room -= bytes_of(made)

@@ -28,6 +28,7 @@ from gputui.cures import (
     compiling,
     copies,
     cures,
+    equal_inputs,
     gathered_rows,
     kept_copies,
     logits,
@@ -1111,6 +1112,36 @@ def items_later():
     return copies
 
 
+class Named(torch.nn.Sequential):
+    calls = 0
+
+    def forward(self, x, **_words):
+        self.calls += 1
+        return {"x": super().forward(x), "n": x + 1}
+
+
+NAMED = Named(torch.nn.Linear(2, 2), torch.nn.ReLU()).eval()
+
+
+@check
+def inputs_kept():
+    NAMED.calls = 0
+    with torch.inference_mode():
+        right = NAMED(torch.ones(3, 2))
+        for turn in range(6):
+            made = NAMED(torch.ones(3, 2), mask=torch.zeros(1))
+            assert made["x"].equal(right["x"])
+            made["n"].zero_()  # the program's own
+            assert NAMED(torch.full((3, 2), 1.0 * turn))["n"].equal(torch.full((3, 2), 1.0 + turn))
+    with torch.no_grad():
+        assert NAMED(torch.ones(3, 2), mask=torch.zeros(1))["n"].equal(right["n"])
+        NAMED[0].bias += 1
+        assert not NAMED(torch.ones(3, 2), mask=torch.zeros(1))["x"].equal(right["x"])
+        NAMED[0].bias -= 1
+    assert NAMED(torch.ones(3, 2))["x"].requires_grad
+    return NAMED.calls
+
+
 @check
 def modules_stay():
     copied = []
@@ -1593,6 +1624,10 @@ BEFORE = {
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "items_later": lambda: setattr(numbers_later.ItemsLater, "is_far", lambda *_: True),
+    "inputs_kept": lambda: (
+        setattr(equal_inputs.InputsKept, "is_worth", lambda *_: True),
+        do_not_train(),
+    ),
     "modules_stay": lambda: setattr(
         copies.ModulesStay, "is_far", lambda _, parameter: parameter is MOVED.weight
     ),
