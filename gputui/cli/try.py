@@ -107,7 +107,8 @@ def _try(
     from gputui.trial.calibration import keep_forecasts
     from gputui.trial.outcome import answer_lines, encode, write_beside
     from gputui.trial.planning import COMPILES, named, plan
-    from gputui.trial.trials import Request, Trials
+    from gputui.trial.program_runs import Request
+    from gputui.trial.trials import Trials
 
     began_s = time.monotonic()
     keep_compiled(LONG_COMPILED_S)

@@ -7,9 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND, DIFFERENT
@@ -31,7 +29,8 @@ from gputui.trial.outcome import (
     reason_of,
     with_gain,
 )
-from gputui.trial.planning import Candidate, Diagnosis, by_name_only
+from gputui.trial.planning import by_name_only
+from gputui.trial.program_runs import ProgramRuns, Request
 from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
@@ -44,21 +43,12 @@ from gputui.trial.proof import (
 )
 from gputui.trial.runs import (
     MEASURED_S,
-    WITH_PAUSES_S,
     Pair,
     ProgramResult,
-    RunInFolder,
     RunPlan,
-    RunStep,
-    Stall,
-    Steps,
-    is_measured,
-    run_once,
     run_step,
 )
 from gputui.trial.sameness import (
-    Sameness,
-    sameness_by_scatter,
     sameness_of,
     sameness_within_a_run,
 )
@@ -70,19 +60,12 @@ NOT_TOGETHER = "no time was left for a run"
 
 ANSWERS = "answers the same"
 
-SPENT = "the budget is spent"
-
 AGAIN = 3
 """Runs of a program that ends before its pairs are enough."""
 
 BRIEF_S = 15.0
 """A program that ends so soon after its warm-up is timed in shorter blocks after a shorter one from
 then on; one whose loop is longer has its pairs in several runs."""
-
-BRIEF_WARM_S, BRIEF_BLOCK_S = 0.2, 0.05
-"""The warm-up and a block of a program that has ended before it could be timed as others are,"""
-LEAST_MARKED = 8
-"""if it has so many steps."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
@@ -102,60 +85,20 @@ PROVEN, LAST = 1.5, 0.35
 part of all that is left that ablations have at the end of a run of cures."""
 
 
-class Request(NamedTuple):
-    """What to try, and for how long in all."""
-
-    command: tuple[str, ...]
-    candidates: tuple[Candidate, ...]
-    diagnosis: Diagnosis
-    budget_s: float
-    seed: int = 0
-    folder: Path | None = None
-    """Where to run it, None here."""
-    tell: Callable[[str], None] = lambda _: None
-    """Told what goes on, a line now and then."""
-    pass_on: Callable[[str], None] = lambda _: None
-    """Told what is seen so far, which the next of it replaces."""
-
-
-class Trials:
+class Trials(ProgramRuns):
     """The trials of one request. `run` does them all."""
 
     def __init__(self, request: Request) -> None:
-        self._request = request
-        self._began_s = time.monotonic()
-        self._runs = 0
-        self._remarks: list[str] = []
-        self._measured = [Measured(candidate) for candidate in request.candidates]
-        self._source = ""
+        super().__init__(request)
         self._until_s = self._began_s + request.budget_s
         """When the time of what is tried now is over."""
-        self._times: dict[str, list[RunStep]] = {"": []}
-        """A step of each run that was timed, by the cure that it had."""
-        self._plain: list[ProgramResult] = []
-        """Runs with nothing changed."""
-        self._between: ProgramResult | None = None
-        """The blocks of a run in which cures were off, where none that was switched in it gains:
-        as good as a run with nothing changed, but for its results."""
         self._told: set[str] = set()
-        self._start_s = 0.0
-        """How long the program takes until its first timed step, at most."""
         self._proven: set[str] = set()
         """What was measured together."""
         self._together: Trial | None = None
-        self._is_brief = False
-        """Whether the program ends before it can be timed as others are."""
-        self._whole: ProgramResult | None = None
-        """A run that came to the program's own end."""
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
         self._round = 0
-        self._no_trials = ""
-        """Why nothing can be tried on this program."""
-
-    @property
-    def _all_left_s(self) -> float:
-        return self._request.budget_s - (time.monotonic() - self._began_s)
 
     @property
     def _input_share(self) -> float:
@@ -417,38 +360,6 @@ class Trials:
         is_open = not each.why and not each.pairs and not each.on_runs
         return is_open and each.candidate.forecast is not None
 
-    def _cannot_time(self, result: ProgramResult) -> bool:
-        """Of a run without a timed step: whether another one would be as bad, and says why."""
-        if result.has_ended and not self._is_brief and result.seen >= LEAST_MARKED:
-            self._is_brief = True
-            return False
-        if self._plain or any(each.off_ns for each in self._measured):
-            return True  # others were timed
-        over = "" if result.has_ended else f"{result.ended_by}; "
-        whole = result if result.has_ended else self._whole or result
-        seen = f"steps: {whole.seen} or more" if whole.seen else "no step"
-        self._no_trials = result.failed or f"{over}{seen} in {whole.seconds:.0f} s"
-        self._remarks.append(f"Nothing could be timed: {self._no_trials}.")
-        return True
-
-    def _asked(self) -> tuple[str, ...]:
-        """Those of which the first run may say that they need none."""
-        return tuple(
-            each.candidate.name
-            for each in self._measured
-            if not self._runs
-            and (
-                not each.candidate.cure.in_one_run
-                or each.is_by_itself
-                or each.candidate.cure.tells_at_once
-            )
-        )
-
-    def _hear(self, result: ProgramResult) -> None:
-        for each in self._measured:
-            if each.candidate.name in result.not_applied and each.gain is None:
-                each.why, each.applies = result.not_applied[each.candidate.name], False
-
     def _take(
         self,
         group: list[Measured],
@@ -584,92 +495,6 @@ class Trials:
             and _cause(other) == _cause(each)
         ]  # fmt: skip
 
-    def _plain_run(self) -> None:
-        self._request.tell("as it is")
-        for _ in range(2):
-            result = self._run(RunPlan(asked=self._asked()), self._until_measured)
-            self._hear(result)
-            if self._keep_plain(result) or self._cannot_time(result):
-                break
-
-    def _take_between(self, result: ProgramResult) -> None:
-        step = run_step(result)
-        if step is not None and not self._times[""]:
-            self._times[""].append(step)
-
-    @property
-    def _references(self) -> list[ProgramResult]:
-        """Runs whose steps are those of the program as it is."""
-        return [*self._plain, *filter(None, [self._between])]
-
-    def _keep_plain(self, result: ProgramResult) -> bool:
-        """Takes it as a run of the program as it is, if its steps were timed."""
-        step = run_step(result)
-        if step is None:
-            return False
-        self._times[""].append(step)
-        self._plain.append(result)
-        return True
-
-    def _constant_run(self, each: Measured, times: dict[str, list[RunStep]]) -> None:
-        name, cure = each.candidate.name, each.candidate.cure
-        self._request.tell(f"with {name}")
-        held = (name,) if cure.in_one_run else ()
-        if cure.result == BOUND and cure is not NoSaves:
-            held = (*held, NoSaves.name)
-        constant = () if cure.in_one_run else (name,)
-        plan = RunPlan(held=held, constant=constant)
-        plan = plan._replace(warm_s=plan.warm_s + cure.settles_s)
-        result = self._run(plan, self._until_measured)
-        each.way = "a run each"
-        step = run_step(result, with_pauses=each.has_pauses)
-        if name in result.not_applied:
-            each.why, each.applies = result.not_applied[name], False
-        elif name not in result.applied:
-            library = cure.library
-            each.why = f"the program does not import {library}" if library else "it had no effect"
-        elif result.failure:
-            each.why, each.failed = f"the program fails with it: {result.last_line}", True
-            each.last_lines = result.last_lines
-        elif step is None:
-            each.why = result.ended_by or "no steps of it were seen"
-            if result.ended_by == SPENT:
-                each.why = f"{TIME_OVER}, {result.seconds:.0f} s after its start"
-        else:
-            times.setdefault(name, []).append(step)
-            each.on_runs = times[name]
-            each.off_runs = self._plain_steps(each)
-            if len(each.on_runs) == 1 and result.steps is not None:
-                each.ready_s, each.first_step = result.first_block_s, result.steps.first
-            each.note = result.notes.get(name, each.note)
-            if self._references and cure.result != BOUND:
-                each.same = self._compared(result, cure.result, is_held=bool(held))
-
-    def _compared(self, result: ProgramResult, result_class: str, *, is_held: bool) -> Sameness:
-        """What a run with a cure computes, beside one as it is: where it is something else, within
-        what two runs as they are differ by, for which another is made if there is time."""
-        reference = self._references[0]
-        alike = min(reference.losses_before, result.losses_before) if is_held else 0
-        same = sameness_of(reference, result, result_class, alike)
-        if same.kind != "other":
-            return same
-        if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():
-            self._plain_run()
-        for again in self._references[1:]:
-            same = sameness_by_scatter(self._references[0], again, result) or same
-        return same
-
-    def _plain_steps(self, each: Measured) -> list[RunStep]:
-        """A step of each run of the program as it is, to compare with those of a cure."""
-        runs = self._plain if each.has_pauses else self._references
-        steps = (run_step(run, with_pauses=each.has_pauses) for run in runs)
-        return [step for step in steps if step is not None]
-
-    def _longest_s(self) -> float:
-        """Of the runs with nothing changed, or what one would take."""
-        between_s = self._start_s + RUN_S if self._between is not None else 0.0
-        return max((result.seconds for result in self._plain), default=between_s)
-
     # --- together
 
     def _prove_together(self, _group: list[Measured]) -> None:
@@ -736,42 +561,6 @@ class Trials:
             gain=off_ns / on_ns,
         )
         self._together = with_gain(trial, gain)
-
-    # --- runs
-
-    def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
-        self._runs += 1
-        stalls = Stall()
-        # The same in all runs: what a cure changes may mark steps, too.
-        plan = plan._replace(step=self._source or self._request.diagnosis.step)
-        if self._is_brief:
-            plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
-
-        def over(run: RunInFolder, seconds: float) -> str:
-            if self._all_left_s <= 0:
-                return SPENT
-            return until(run, seconds) or stalls.look(run, seconds)
-
-        result = run_once(self._request.command, plan, over, folder=self._request.folder)
-        self._whole = result if result.has_ended else self._whole
-        if result.steps is not None and not result.failure:
-            its = _source(result.steps)
-            if not self._plain and not any(each.off_ns for each in self._measured):
-                self._source = its  # nothing was timed so far
-            elif its != self._source:
-                why = f"its steps are those of {its}, not of {self._source} as before"
-                result = result._replace(steps=None, ended_by=why)
-        longer_s = max(0.0, plan.warm_s - RunPlan().warm_s)
-        self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
-        return result
-
-    def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
-        useless = run.reader.not_applied
-        has_pauses = any(
-            each.has_pauses and not each.why and each.candidate.name not in useless
-            for each in self._measured
-        )
-        return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
 
     # --- the outcome
 
@@ -861,7 +650,3 @@ def _compatible(group: Sequence[Measured]) -> list[Measured]:
         key = "compile" if name.startswith("compile") else name if is_alone else _cause(each)
         chosen.setdefault(key, each)
     return list(chosen.values())
-
-
-def _source(steps: Steps) -> str:
-    return f"{steps.source} {steps.site}"
