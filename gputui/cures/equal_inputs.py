@@ -40,6 +40,8 @@ class InputsKept(Cure):
     forecast = None
 
     _is_on = False
+    _looks = True
+    """Whether calls are looked at, or made out of what is kept."""
 
     def prepare(self, torch: Any) -> None:
         self._torch = torch
@@ -51,9 +53,9 @@ class InputsKept(Cure):
         @functools.wraps(call)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
             if (
-                torch.compiler.is_compiling() or inside[0]
-                or not (self._is_on or self._looked is not None) or torch.is_grad_enabled()
-                or module.training or not module._modules or threading.get_ident() != main
+                not self._looks or inside[0] or module.training or not module._modules
+                or torch.is_grad_enabled() or torch.compiler.is_compiling()
+                or threading.get_ident() != main
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             inside[0] = True
@@ -78,14 +80,14 @@ class InputsKept(Cure):
                 place = key, tuple(sums.tolist())
                 again += place in seen
                 seen.add(place)
-            count, self._looked = len(self._looked), None
+            count, self._looked, self._looks = len(self._looked), None, False
             self._has_equal = again >= max(LEAST_AGAIN, LEAST_SHARE * count)
         if not self._has_equal:
             raise CannotApply("no model is given equal tensors again")
-        self._is_on = True
+        self._is_on = self._looks = True
 
         def off() -> None:
-            self._is_on = False
+            self._is_on = self._looks = False
             self._kept.clear()
 
         return off
