@@ -376,6 +376,38 @@ class ModulesOnGpu(Cure):
         return combined(back, replaced((torch.Tensor, "pin_memory", pinned)))
 
 
+class FeaturesOnGpu(Redirected):
+    """Spectrograms of transformers' Whisper, which the program has made on the CPU, are made on the
+    GPU. Those of a loader's workers stay where they are."""
+
+    name = "features_on_gpu"
+    title = "WhisperFeatureExtractor computes on the GPU"
+    answers = (ANY, "idle.host", "idle.input")
+    result = ROUNDING
+    is_certain = True
+    change = 'feature_extractor(audio, ..., device="cuda")'
+    library = "transformers.models.whisper.feature_extraction_whisper"
+    advice = "compute it on the GPU"
+    least_calls = 1
+
+    def __init__(self, given: str = "") -> None:
+        super().__init__(given)
+        self._own = os.getpid()
+
+    def places(self, extraction: Any) -> tuple[tuple[Any, str], ...]:
+        return ((extraction.WhisperFeatureExtractor, "__call__"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        is_on_cpu = len(args) == 2 and kwargs.get("device") in (None, "cpu")
+        if not is_on_cpu or os.getpid() != self._own or not self.has_gpu():
+            return None
+        return functools.partial(function, *args, **{**kwargs, "device": "cuda"})
+
+    def has_gpu(self) -> bool:
+        """Whether the program uses one."""
+        return bool(sys.modules["torch"].cuda.is_initialized())
+
+
 class ModulesStay(Redirected):
     """Modules that the loop puts on the CPU and back to the GPU (offloading a model that is not
     needed for a while) stay on the GPU. A program that has them compute on the CPU fails."""

@@ -1112,6 +1112,23 @@ def items_later():
     return copies
 
 
+whisper = types.ModuleType("transformers.models.whisper.feature_extraction_whisper")
+
+
+class WhisperFeatureExtractor:
+    def __call__(self, audio, sampling_rate=16000, device="cpu"):
+        return audio, sampling_rate, device
+
+
+whisper.WhisperFeatureExtractor = WhisperFeatureExtractor
+
+
+@check
+def features_on_gpu():
+    assert WhisperFeatureExtractor()(1, device="meta")[2] == "meta"
+    return WhisperFeatureExtractor()(1, sampling_rate=2)
+
+
 class Named(torch.nn.Sequential):
     calls = 0
 
@@ -1624,6 +1641,7 @@ BEFORE = {
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "items_later": lambda: setattr(numbers_later.ItemsLater, "is_far", lambda *_: True),
+    "features_on_gpu": lambda: setattr(copies.FeaturesOnGpu, "has_gpu", lambda _: True),
     "inputs_kept": lambda: (
         setattr(equal_inputs.InputsKept, "is_worth", lambda *_: True),
         do_not_train(),
@@ -1650,6 +1668,7 @@ LIBRARIES = {
     "torch.utils.data.dataloader": torch.utils.data.dataloader,
     "torch.utils.checkpoint": torch.utils.checkpoint,
     "transformers.modeling_utils": transformers,
+    whisper.__name__: whisper,
     "torch.utils.tensorboard.writer": tensorboard,
     "tensorboardX.writer": tensorboard,
     "transformers.generation.utils": generation,
