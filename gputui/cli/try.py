@@ -264,10 +264,10 @@ def _most_runs(options: argparse.Namespace) -> int:
     from gputui.cures import cures
     from gputui.trial.runs import MEASURED_S
 
-    most = 4 + 2 * len(options.cure)
+    most, budget_s = 4 + 2 * len(options.cure), float(options.budget)
     if not options.cure:
         most = 6 + 2 * sum(not cure.in_one_run for cure in cures().values())
-    return max(1, min(most, round(options.budget / MEASURED_S)))
+    return max(1, min(most, round(budget_s / MEASURED_S)))
 
 
 @contextmanager
