@@ -139,7 +139,9 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     others = ", ".join(each.cure for each in trials if each.verdict == "another result")
     faster = f"What is faster computes something else ({others}). " if others else ""
     if first is None:
-        return faster.strip() or "Nothing that a cure is for was found in it."
+        is_open = any(each.verdict == "not tried" and each.applies for each in trials)
+        nothing = "" if is_open else "Nothing that a cure is for was found in it."
+        return faster.strip() or nothing
     least = min((gain.low for gain in first.gains), default=0.0)
     most = max((gain.high for gain in first.gains), default=0.0)
     promised = f", {least:.3g} to {most:.3g}× by forecast" if most else ""

@@ -210,10 +210,10 @@ class ProgramRuns:
             return False
         if self._plain or any(each.off_ns for each in self._measured):
             return True  # others were timed
-        over = "" if result.has_ended else f"{result.ended_by}; "
+        over = "it ended" if result.has_ended else result.ended_by
         whole = result if result.has_ended else self._whole or result
-        seen = f"steps: {whole.seen} or more" if whole.seen else "no step"
-        self._no_trials = result.failed or f"{over}{seen} in {whole.seconds:.0f} s"
+        seen = f"steps: {whole.seen} or more" if whole.seen else "no step that is known"
+        self._no_trials = result.failed or f"{over}; {seen} in {whole.seconds:.1f} s"
         self._remarks.append(f"Nothing could be timed: {self._no_trials}.")
         return True
 

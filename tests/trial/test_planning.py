@@ -225,6 +225,7 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
         "report, 1.5 to 2× by forecast): read it once."
     )
     assert ending(nothing, findings=()).endswith("Nothing that a cure is for was found in it.")
+    assert reason_of((trial(0, "not tried", why="no step in 0.1 s"),), ()) == ""
     other = trial(4, "another result")
     said = "No gain is proven. What is faster computes something else (cure4)."
     assert ending(other, findings=()) == said
