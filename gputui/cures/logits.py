@@ -19,7 +19,7 @@ LEAST_WORDS = 4096
 """Rows of a linear layer that is a vocabulary's head."""
 LEAST_POSITIONS = 8
 IGNORED = -100
-"""What cross_entropy ignores, where it is not told of another."""
+"""The target that cross_entropy ignores unless ignore_index names another."""
 LAST_TARGETS, LEAST_IGNORED = 4, 0.3
 """Targets that are looked at, and the part of them from which it is worth to leave them out."""
 LEAST_ON_S, LEAST_LOOKS = 0.05, 3
