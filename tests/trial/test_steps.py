@@ -13,8 +13,13 @@ from typing import NamedTuple
 
 import pytest
 
+from gputui.collect.child import ChildEnding
 from gputui.cures import hook
-from gputui.trial.runs import RunInFolder
+from gputui.trial import program_runs
+from gputui.trial.planning import Diagnosis, named
+from gputui.trial.program_runs import Request
+from gputui.trial.runs import Block, ProgramResult, RunInFolder, RunPlan, Steps
+from gputui.trial.trials import Trials
 
 
 class Mark(NamedTuple):
@@ -125,3 +130,28 @@ def test_the_step_is_the_programs_own(
     got, after_s = chosen(monkeypatch, tmp_path, marks, wanted)
     assert got == step
     assert after_s < seconds
+
+
+def test_a_run_whose_steps_something_else_marks_is_none_to_compare(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a program whose transforms run in the workers of its loader with the cure."""
+    asked = []
+
+    def run(_command: object, plan: RunPlan, *_: object, **__: object) -> ProgramResult:
+        asked.append(plan.step)
+        site = "Compose" if not plan.constant else "Model"
+        blocks = [Block(number, "", False, 1, 10**6, 0) for number in range(12)]
+        steps = Steps(1, site, "module", blocks)
+        ended = ChildEnding(0, None, "")
+        applied = frozenset(plan.constant)
+        return ProgramResult(steps, applied, {}, {}, ended, "it was timed", 3.0, 1.0, ())
+
+    monkeypatch.setattr(program_runs, "run_once", run)
+    diagnosis = Diagnosis((), "", "", None, 0, step="optimizer AdamW")
+    candidates = tuple(named(["loader_workers"], ()))
+    outcome = Trials(Request(("program",), candidates, diagnosis, 60.0)).run()
+    [trial] = outcome.trials
+    assert (trial.verdict, trial.gain) == ("not tried", None)
+    assert trial.why == "its steps are those of module Model, not of module Compose as before"
+    assert asked[:2] == ["optimizer AdamW", "module Compose"]
