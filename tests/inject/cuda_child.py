@@ -206,14 +206,13 @@ def in_profiled_parts(fake: ctypes.CDLL) -> None:
         launch(fake, "after")
 
 
-def fork_amid_libraries(fake: ctypes.CDLL) -> None:
-    """As a handler does that interrupts dl_iterate_phdr, for whose end our thread waits."""
+def flush_amid_libraries(fake: ctypes.CDLL) -> None:
+    """While a thread of the program holds the loader's list; then forks there, as a handler does
+    that interrupts it."""
 
     def see(*_unused: object) -> int:
-        flushes, since = -1, time.monotonic()
-        while time.monotonic() < since + 0.3:
-            if flushes != (flushes := fake.fake_flushes()):
-                since = time.monotonic()
+        until = fake.fake_flushes() + 3
+        while fake.fake_flushes() < until:
             time.sleep(0.01)
         child = os.fork()
         if child == 0:
@@ -273,7 +272,7 @@ def main() -> None:
             thread.start()
             thread.join()
     elif part == "amid libraries":
-        fork_amid_libraries(fake)
+        flush_amid_libraries(fake)
     elif part == "xla late":
         while not fake.fake_flushes():
             time.sleep(0.01)

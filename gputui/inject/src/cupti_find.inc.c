@@ -4,8 +4,8 @@
 #pragma once
 
 #include "cupti_calls.inc.c"
+#include "libraries.inc.c"
 
-#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,16 +48,14 @@ static void add_folder(Candidates *candidates, const char *folder, int length)
     }
 }
 
-static int see_loaded_cupti(struct dl_phdr_info *info, size_t size, void *data)
+static int see_loaded_cupti(const char *path, void *data)
 {
-    const char *name = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
-    (void)size;
-    if (name != NULL && strncmp(name, "/libcupti.so", 12) == 0)
-        add_candidate(data, "%s", info->dlpi_name);
+    if (strncmp(strrchr(path, '/'), "/libcupti.so", 12) == 0)
+        add_candidate(data, "%s", path);
     return 0;
 }
 
-static int see_cuda_library(struct dl_phdr_info *info, size_t size, void *data)
+static int see_cuda_library(const char *path, void *data)
 {
     /* From the folder of the library: pip's CUDA 12 and 13 wheels, torch's own folder beside
      * them, and a toolkit's lib64 or targets/ARCH/lib. */
@@ -67,14 +65,12 @@ static int see_cuda_library(struct dl_phdr_info *info, size_t size, void *data)
     };
     static const char *const known[] = {"/libcudart.so", "/libcublas.so", "/libnvrtc.so",
                                         "/libtorch_cuda.so", "/libcufft.so", NULL};
-    const char *name = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
-    (void)size;
-    if (name == NULL || !begins_with_any(name, known))
+    const char *name = strrchr(path, '/');
+    if (!begins_with_any(name, known))
         return 0;
     for (size_t at = 0; at < sizeof beside / sizeof *beside; at++) {
         char folder[512];
-        int length = snprintf(folder, sizeof folder, "%.*s%s", (int)(name - info->dlpi_name),
-                              info->dlpi_name, beside[at]);
+        int length = snprintf(folder, sizeof folder, "%.*s%s", (int)(name - path), path, beside[at]);
         if (length < (int)sizeof folder)
             add_folder(data, folder, length);
     }
@@ -86,10 +82,10 @@ static void find_candidates(Candidates *candidates)
     static const char *const toolkits[] = {"/usr/local/cuda", "/usr/local/cuda-13",
                                            "/usr/local/cuda-12"};
     const char *hint = getenv("GPUTUI_CUPTI_PATH");
-    look_at_libraries(see_loaded_cupti, candidates);
+    see_libraries(see_loaded_cupti, candidates);
     if (candidates->count > 0)
         return; /* two in one process would fight over the driver's one subscriber */
-    look_at_libraries(see_cuda_library, candidates);
+    see_libraries(see_cuda_library, candidates);
     if (hint != NULL && hint[0] != '\0') {
         struct stat status;
         if (stat(hint, &status) == 0 && S_ISDIR(status.st_mode))

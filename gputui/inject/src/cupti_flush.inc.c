@@ -5,6 +5,7 @@
 #include "cupti_buffers.inc.c"
 #include "cupti_functions.inc.c"
 #include "devices.inc.c"
+#include "libraries.inc.c"
 #include "ring_write.inc.c"
 #include "trace_sampling.inc.c"
 
@@ -25,18 +26,10 @@ static struct {
  * CUDA graphs copy died of a failed launch in all of 23 runs with cuptiActivityFlushAll ten times a
  * second, CUPTI alone too, and lived in all of 34 without, or without records of copies
  * (docs/measurements.md). It hands over full buffers itself. */
-static int see_xla(struct dl_phdr_info *info, size_t size, void *loaded)
+static int see_xla(const char *path, void *loaded)
 {
     static const char *const its[] = {"xla_cuda", "xla_extension", "libtensorflow", "pjrt_c_api", NULL};
-    static unsigned long long loads; /* of which all libraries were looked at */
-    (void)size;
-    if (*(int *)loaded < 0) {
-        if (info->dlpi_adds == loads)
-            return 1;
-        loads = info->dlpi_adds;
-        *(int *)loaded = 0;
-    }
-    const char *file = info->dlpi_name != NULL ? strrchr(info->dlpi_name, '/') : NULL;
+    const char *file = strrchr(path, '/');
     for (const char *const *name = its; *name != NULL && file != NULL; name++)
         if (strstr(file, *name) != NULL)
             return *(int *)loaded = 1;
@@ -52,11 +45,14 @@ static void hand_over(void)
 /* Whether it has come since the last look. */
 static int finds_xla(void)
 {
-    int loaded = -1;
-    if (!hands_over)
-        look_at_libraries(see_xla, &loaded);
-    hands_over |= loaded > 0;
-    return loaded > 0;
+    static uint64_t seen_kib = UINT64_MAX; /* of code, all of which was looked at */
+    uint64_t code_kib = hands_over ? 0 : library_code_kib();
+    int loaded = 0;
+    if (code_kib != seen_kib && !hands_over)
+        see_libraries(see_xla, &loaded);
+    seen_kib = code_kib;
+    hands_over |= loaded;
+    return loaded;
 }
 
 static uint64_t flush_written_ns; /* in this ring */

@@ -88,7 +88,8 @@ static inline void unlock(int which)
 /* A process is not forked while we hold the loader's lock in dl_iterate_phdr: the child would find it
  * taken for ever (glibc makes others anew, not that one), and hang in its next dlopen, as 209 of 300
  * did beside a thread that did nothing else. Nor does a fork wait for ever: a handler that forks may
- * have interrupted the program's own dl_iterate_phdr, for whose end we wait, or be a constructor's. */
+ * have interrupted the program's own dl_iterate_phdr, for whose end we wait, or be a constructor's.
+ * After wait_for_loader only (libraries.inc.c). */
 static void look_at_libraries(int (*see)(struct dl_phdr_info *, size_t, void *), void *data)
 {
     if (!lock(LOADER_LOCK))

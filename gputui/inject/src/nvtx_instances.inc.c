@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include "libraries.inc.c"
 #include "locks.inc.c"
 #include "nvtx_install.inc.c"
 
@@ -105,6 +106,7 @@ static int give_known(struct dl_phdr_info *library, size_t size, void *data)
 static void give_functions(int awake)
 {
     Search search = {.awake = awake};
+    wait_for_loader();
     if (!lock(INSTANCES_LOCK))
         return;
     look_at_libraries(give_known, &search);
@@ -250,30 +252,23 @@ static int search_library(struct dl_phdr_info *library, size_t size, void *data)
     return 0;
 }
 
-static int count_additions(struct dl_phdr_info *library, size_t size, void *data)
-{
-    *(unsigned long long *)data = library->dlpi_adds;
-    (void)size;
-    return 1;
-}
-
 /* Meets the instances of libraries that were loaded since the last search, some 3 ms; returns
  * whether it could look. A library whose instance was just in the making is looked at again. */
 static int search_instances(int again)
 {
-    static unsigned long long seen;
-    unsigned long long additions = 0;
+    static uint64_t seen_kib = UINT64_MAX; /* of code, all of which was searched */
+    uint64_t code_kib = library_code_kib();
     Search search = {0};
-    look_at_libraries(count_additions, &additions);
-    if (additions == seen && !again)
+    if (code_kib == seen_kib && !again)
         return 1;
     search.pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (search.pagemap < 0)
         return 0;
+    wait_for_loader();
     if (lock(INSTANCES_LOCK)) {
         held_instances = 0;
         look_at_libraries(search_library, &search);
-        seen = search.unfinished ? 0 : additions;
+        seen_kib = search.unfinished ? UINT64_MAX : code_kib;
         unlock(INSTANCES_LOCK);
     }
     close(search.pagemap);
