@@ -466,10 +466,13 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
     lines = []
     if claimed:
         lines = ["", "Write:"]
-        lines += [
-            f"  {trial.change}  # {trial.cure}, {_times(trial.gain or 0)}×"
-            for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]
-        ]
+        causes: set[str] = set()
+        for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]:
+            # Of what needs runs of its own the best for a finding is tried together with others.
+            is_other = trial.way == "a run each" and trial.cause in causes
+            change = f"or {trial.change}" if is_other else trial.change
+            lines.append(f"  {change}  # {trial.cure}, {_times(trial.gain or 0)}×")
+            causes |= {trial.cause} if trial.cause else set()
         if outcome.together is not None and outcome.together.gain is not None:
             count = outcome.together.cure.count(" + ") + 1
             which = f"Together ({outcome.together.cure})"
