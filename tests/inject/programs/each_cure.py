@@ -27,6 +27,7 @@ from gputui.cures import (
     attention,
     compiling,
     copies,
+    copies_back,
     cures,
     equal_inputs,
     gathered_rows,
@@ -1129,6 +1130,30 @@ def features_on_gpu():
     return WhisperFeatureExtractor()(1, sampling_rate=2)
 
 
+@check
+def reduced_first():
+    draw = torch.Generator().manual_seed(0)
+    copied = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            hidden = torch.randn(2, 5, 3, generator=draw)
+            right, late = hidden.clone(), hidden.cpu()
+            copied.append(type(late) is torch.Tensor)
+            assert (late.shape, late.device.type, late.dtype) == (right.shape, "cpu", torch.float32)
+            assert late[:, 0].equal(right[:, 0])
+            assert numpy.asarray(hidden.to("cpu").argmax(-1)).tolist() == right.argmax(-1).tolist()
+            assert hidden.cpu().float().mean(1).tolist() == right.mean(1).tolist()
+            values, places = hidden.cpu().topk(2, dim=-1)
+            assert (values.tolist(), places.tolist()) == tuple(x.tolist() for x in right.topk(2))
+            assert hidden.cpu()[right.sum(-1) > 0].equal(right[right.sum(-1) > 0])
+            assert torch.stack([hidden.cpu()[0], right[1]]).equal(right)
+            late = hidden.cpu()
+            hidden += 1
+            # On the CPU .cpu() gives the tensor itself.
+            assert late.equal(right if not copied[-1] else right + 1)
+    return copied
+
+
 class Named(torch.nn.Sequential):
     calls = 0
 
@@ -1641,6 +1666,7 @@ BEFORE = {
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "items_later": lambda: setattr(numbers_later.ItemsLater, "is_far", lambda *_: True),
+    "reduced_first": lambda: setattr(copies_back.ReducedFirst, "is_far", lambda *_: True),
     "features_on_gpu": lambda: setattr(copies.FeaturesOnGpu, "has_gpu", lambda _: True),
     "inputs_kept": lambda: (
         setattr(equal_inputs.InputsKept, "is_worth", lambda *_: True),
