@@ -27,6 +27,7 @@ from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
+from gputui.state.run import MarkedSteps
 from gputui.store.journal import JournalWriter, default_path, make_folder
 from gputui.trial.proof import NEAR
 from gputui.trial.runs import LAST_LINES, in_folder
@@ -159,13 +160,29 @@ def _marked_step(run: Run, tree: TimeTree | None) -> str:
     ):
         lengths_ns = (median(its.lengths_ns or [0]) if is_middle else its.mean_ns for its in sites)
         alike = [
-            (MARKING.index(its.source), -its.marks, f"{its.source} {its.site}".strip())
-            for its, ns in zip(sites, lengths_ns, strict=True)
+            its for its, ns in zip(sites, lengths_ns, strict=True)
             if ns and any(step_ns and abs(math.log(ns / step_ns)) < within for step_ns in steps_ns)
-        ]
+        ]  # fmt: skip
         if alike:
-            return min(alike)[2]
+            step = min(alike, key=lambda its: (MARKING.index(its.source), -its.marks, its.site))
+            finer = _tokens_of(step, sites) if step.source == "loop" else None
+            step = finer or step
+            return f"{step.source} {step.site}".strip()
     return ""
+
+
+def _tokens_of(turns: MarkedSteps, sites: Sequence[MarkedSteps]) -> MarkedSteps | None:
+    """The tokens that are nearly all of turns so long that there is no time for a proof by them."""
+    if (turns.mean_ns or 0.0) < LONG_NS:
+        return None
+    least_ns = FILLED * (turns.last_ns - turns.first_ns)
+    return next(
+        (
+            its for its in sites
+            if its.source == "token" and its.marks * median(its.lengths_ns or [0]) >= least_ns
+        ),
+        None,
+    )  # fmt: skip
 
 
 MARKING = (
@@ -174,6 +191,9 @@ MARKING = (
 """What a trial may take for the steps (inject/hook/trial.py), in its order."""
 LEAST_MARKS, ALIKE, NEARLY = 4, 0.15, 0.3
 """Marks, and by which part steps may differ that are the same, in the mean and in the middle."""
+LONG_NS, FILLED = 1e9, 0.9
+"""A turn that is long: a proof takes 11 pairs of four blocks, each a step at least. And the part of
+them that tokens are."""
 
 
 def diagnose(

@@ -42,6 +42,8 @@ from gputui.trial.planning import (
 )
 from gputui.trial.runs import BlockReader
 from tests.conftest import DATA
+from tests.report.test_step_meaning import loop_of, marks_of
+from tests.report.test_verdict import a_run
 from tests.schemas_for_tests import check
 from tests.sessions_for_tests import loaded_once
 
@@ -156,6 +158,32 @@ def test_a_trial_has_the_steps_of_the_verdict(recording: str, step: str) -> None
     """By what marks them, where anything marks steps of that length."""
     loaded = loaded_once(str(DATA / recording))
     assert diagnosis_of(loaded.session, loaded.run, None).step == step
+
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("each_ns", "others", "step"),
+    [
+        (400 * MS, [("token", "generate", 320, 25 * MS)], "loop serve.py:30"),
+        # There is no time for a proof by turns of seconds.
+        (4000 * MS, [("token", "generate", 3200, 25 * MS)], "token generate"),
+        (4000 * MS, [("token", "generate", 1200, 25 * MS)], "loop serve.py:30"),
+        (400 * MS, [("module", "Compose", 1200, 5 * MS), ("module", "Net", 20, 402 * MS)],
+         "module Net"),
+    ],
+    ids=["turns", "long turns", "tokens are a part of them", "module"],
+)  # fmt: skip
+def test_the_steps_of_a_trial_are_turns_that_it_has_time_for(
+    each_ns: int, others: list[tuple[str, str, int, int]], step: str
+) -> None:
+    session, run = a_run(
+        loop_of(1, 20, each_ns, MS, "loop"),
+        marks_of("loop", "serve.py:30", 21, each_ns, MS),
+        *(marks_of(*other, MS) for other in others),
+    )
+    assert diagnosis_of(session, run, None).step == step
 
 
 def test_with_everything_all_that_leave_results_as_they_are() -> None:
