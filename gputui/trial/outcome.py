@@ -438,7 +438,7 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     ]
     # Those that only had no time are named in a line, if they promised something.
     in_time = [trial for trial in shown if not trial.why.startswith((NO_TIME, TIME_OVER))]
-    shown = in_time or shown
+    shown = shown if is_named else in_time or shown
     rows = sorted(
         shown,
         key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
@@ -450,10 +450,20 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
     table = Table(
         "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", columns, rows[: max(0, room)],
-        f"{left} more cures did not apply or had no time: --json" if left else "",
+        f"{left} more cure{'s' * (left > 1)} did not apply or had no time: --json" if left else "",
     )  # fmt: skip
     if rows and room > 0:
-        lines += ["", *to_text(table, width).rstrip("\n").split("\n")]
+        printed = to_text(table, width).rstrip("\n").split("\n")
+        lines += ["", *printed]
+        # What a narrow terminal cuts off, as far as there is room.
+        whole = [
+            f"  {trial.cure}: {_says(trial)}"
+            for trial, line in zip(table.rows, printed[-len(table.rows) :], strict=True)
+            if line.endswith("…")
+        ]
+        while whole and len(lines) + _rows_of([*whole, *after], width) > MOST_LINES:
+            whole.pop()
+        lines += whole
     return [*lines, *after][:MOST_LINES]
 
 

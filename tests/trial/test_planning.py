@@ -231,6 +231,16 @@ def test_the_answer_is_short(count: int, width: int | None) -> None:
     check("try", json.loads(encode(made)))
 
 
+def test_what_a_narrow_terminal_cuts_off_is_below_the_table() -> None:
+    why = "there was no time left: it wants some 13 s"
+    gains, late = trial(2), trial(1, "not tried", why=why)
+    lines = answer_lines(outcome(gains, late), 80)
+    assert f"  cure1: not tried: {why}" in lines
+    assert not any(
+        f"  cure1: not tried: {why}" == line for line in answer_lines(outcome(late), 200)
+    )
+
+
 def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
     bounds = trial(5, "bound"), trial(2, "bound"), trial(0, "unclear")
     read = finding("idle.sync", Gain(1.5, 2.0), place="train.py:9 report", advice="read it once")
