@@ -428,7 +428,7 @@ class Trials(ProgramRuns):
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
             needs_s = self._needs_s(each)
             if not each.why and (not self._times[""] or left_s < needs_s):
-                wants = f": it wants some {needs_s:.0f} s" if run_s else ""
+                wants = f": it wants some {needs_s:.0f} s" if self._longest_s() else ""
                 each.why = self._no_trials or NO_TIME + wants
             if not each.why:
                 self._constant_run(each, self._times)
