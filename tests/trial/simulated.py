@@ -257,7 +257,7 @@ class _Cures:
         return True
 
 
-class _Run(RunInFolder):
+class SimulatedRun(RunInFolder):
     """A run whose hook says everything here."""
 
     def __init__(self) -> None:
@@ -271,13 +271,13 @@ class _Run(RunInFolder):
         self.kept = {"cures": list(cures), "from": from_pair}
 
 
-_HOOK = hook("trial")
+HOOK = hook("trial")
 
 
-class _Trial(_HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
+class SimulatedTrial(HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
     """The hook, which says and reads here what it does in files."""
 
-    run: _Run
+    run: SimulatedRun
     program: Program
 
     def _time_loaders(self) -> None:
@@ -311,19 +311,19 @@ def _run(
     program: Program,
     rng: random.Random,
     names: Sequence[str],
-    until: Callable[[_Run, float], str],
+    until: Callable[[SimulatedRun, float], str],
     switch_s: float = SWITCH_S,
-) -> _Run:
+) -> SimulatedRun:
     """A run in which these cures are switched, until it is over."""
-    plan = _HOOK.Plan(json.dumps({"cures": names, "seed": rng.randrange(1 << 30)}))
-    trial = _Trial(plan, "", _Cures(program, rng, names, switch_s), ())
-    trial.run = run = _Run()
+    plan = HOOK.Plan(json.dumps({"cures": names, "seed": rng.randrange(1 << 30)}))
+    trial = SimulatedTrial(plan, "", _Cures(program, rng, names, switch_s), ())
+    trial.run = run = SimulatedRun()
     trial.program = program
 
     def passes(seconds: float) -> None:
         program.now_s += seconds
 
-    _HOOK.time = types.SimpleNamespace(
+    HOOK.time = types.SimpleNamespace(
         perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=passes
     )
     site = trial.site("optimizer", "step")
@@ -371,7 +371,7 @@ def switched(
     program, names = kind(rng, gain), [str(number) for number in range(cures)]
     alternation = Alternation({name: [] for name in names}, BUDGET_S)
 
-    def until(run: _Run, seconds: float) -> str:
+    def until(run: SimulatedRun, seconds: float) -> str:
         known = gain_of_pairs(run.steps.pairs(names[0]), cures) if until_claimed else None
         return "claimed" if known and known.is_claimed else alternation.look(run, seconds)
 

@@ -1,0 +1,167 @@
+"""What trials spend their budget on: runs in virtual time, in blocks of the hook's own, of programs
+whose steps take as long as is said here."""
+
+from __future__ import annotations
+
+import math
+import random
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gputui.collect.child import ChildEnding
+from gputui.trial import program_runs, trials
+from gputui.trial.outcome import Outcome, Trial
+from gputui.trial.planning import diagnosis_of, plan
+from gputui.trial.program_runs import Request
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan
+from gputui.trial.trials import Trials
+from tests.conftest import DATA
+from tests.sessions_for_tests import loaded_once
+from tests.trial.simulated import HOOK, Program, SimulatedRun, SimulatedTrial
+
+COMPILES_S = 30.0
+
+
+class Simulated(NamedTuple):
+    """A program: until its first step, a step, and the factors by which cures make it shorter; it
+    has no use for any other."""
+
+    start_s: float
+    step_s: float
+    gains: Mapping[str, float]
+
+
+class _Cures:
+    """In the place of the cures of a process."""
+
+    def __init__(self, program: Program, simulated: Simulated, run: SimulatedRun) -> None:
+        self._program, self._simulated, self._run = program, simulated, run
+        self.undo: dict[str, None] = {}
+
+    def ask(self, names: tuple[str, ...]) -> None:
+        for name in names:
+            if name not in self._simulated.gains:
+                self._run.not_applied[name] = "there is none"
+
+    def switch(self, name: str, on: bool) -> bool:
+        self.ask((name,))
+        if name in self._run.not_applied:
+            return False
+        if on:
+            self.undo[name] = None
+        else:
+            self.undo.pop(name, None)
+        self._program.gain = math.prod(self._simulated.gains[each] for each in self.undo)
+        self._program.is_on = bool(self.undo)
+        return True
+
+
+class Spent(NamedTuple):
+    outcome: Outcome
+    runs: list[str]
+    """With what each was, in their order."""
+
+    def trial(self, cure: str) -> Trial:
+        return next(each for each in self.outcome.trials if each.cure == cure)
+
+
+@pytest.fixture
+def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], Spent]:
+    """All trials of a program that has a recorded fault, within so many seconds."""
+    now_s = [0.0]
+    clock = types.SimpleNamespace(
+        monotonic=lambda: now_s[0], strftime=lambda *_: "", gmtime=lambda: None
+    )
+    monkeypatch.setattr(program_runs, "time", clock)
+    monkeypatch.setattr(trials, "time", clock)
+
+    def spend(fault: str, simulated: Simulated, budget_s: float) -> Spent:
+        rng, runs = random.Random(fault), []
+
+        def run_once(
+            _command: object, made: RunPlan, until: Callable[[RunInFolder, float], str],
+            **_: object,
+        ) -> ProgramResult:  # fmt: skip
+            run = SimulatedRun()
+            run.steps.source = "optimizer"
+            work = simulated.step_s / math.prod(
+                simulated.gains.get(name, 1.0) for name in made.constant
+            )
+            program = Program(lambda _: work * math.exp(rng.gauss(0.0, 0.02)))
+            program.now_s = simulated.start_s
+            program.now_s += COMPILES_S * any("compile" in name for name in made.constant)
+            monkeypatch.setattr(
+                HOOK, "time", types.SimpleNamespace(
+                    perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=lambda _: None
+                ),
+            )  # fmt: skip
+            trial = SimulatedTrial(
+                HOOK.Plan(made.encode()), "", _Cures(program, simulated, run), ()
+            )
+            trial.run, trial.program = run, program
+            site = trial.site(*(made.step or "optimizer step").split(" ", 1))
+            began_s, first_s, over = now_s[0], None, ""
+            while not over:
+                program.step()
+                trial.step(site, 0, 0)
+                now_s[0] = began_s + program.now_s
+                if run.steps.site:
+                    first_s = first_s or program.now_s
+                    over = until(run, program.now_s)
+            what = [name for name in (*made.switched, *made.held, *made.constant)
+                    if name in simulated.gains]  # fmt: skip
+            runs.append(", ".join(what) or "as it is")
+            return ProgramResult(
+                run.steps, frozenset(simulated.gains), run.not_applied, {},
+                ChildEnding(0, None, ""), over, program.now_s, first_s, (),
+            )  # fmt: skip
+
+        monkeypatch.setattr(program_runs, "run_once", run_once)
+        loaded = loaded_once(str(DATA / "faults" / f"{fault}.gputui.gz"))
+        diagnosis = diagnosis_of(loaded.session, loaded.run, None)
+        chosen = tuple(plan(diagnosis.findings, diagnosis.functions))
+        request = Request(("python",), chosen, diagnosis, budget_s, folder=Path("/"))
+        return Spent(Trials(request).run(), runs)
+
+    return spend
+
+
+def test_what_a_proven_gain_leaves_of_the_budget_is_for_other_cures_of_the_same(spend) -> None:
+    """And for second runs: a loader's rows fetched one by one, of which the best cure was not the
+    first."""
+    program = Simulated(10.0, 0.1, {"loader_workers": 1.6, "items_at_once": 2.0})
+    briefly, long = spend("input", program, 60.0), spend("input", program, 200.0)
+    assert sum(each.verdict == "gain" for each in briefly.outcome.trials) == 1
+    assert long.trial("items_at_once").verdict == long.trial("loader_workers").verdict == "gain"
+    assert long.runs.count("items_at_once") == 2
+    assert long.outcome.seconds < 200.0
+
+
+def test_what_the_program_is_slow_for_has_its_second_run_at_once(spend) -> None:
+    """1.36 takes two runs each, which came after everything else."""
+    gains = {"checkpointing_off": 1.36, "adapters_merged": 1.0, "fused_optimizer": 1.0}
+    spent = spend("checkpointing", Simulated(11.0, 0.14, gains), 90.0)
+    assert spent.runs[:4] == ["as it is", "checkpointing_off", "checkpointing_off", "as it is"]
+    assert spent.trial("checkpointing_off").verdict == "gain"
+
+
+def test_a_little_gain_that_is_not_proven_takes_no_time_of_a_large_one(spend) -> None:
+    """1.03 had 167 pairs in 130 s; and what nothing is promised of gets no start of its own."""
+    gains = {"fused_optimizer": 1.01, "gc_collect_idle": 1.0, "compile": 2.8}
+    spent = spend("launch", Simulated(8.0, 0.08, gains), 120.0)
+    assert spent.trial("compile").verdict == "gain"
+    assert sum("fused_optimizer" in run for run in spent.runs) == 1
+    assert spent.trial("fused_optimizer").pairs <= 27
+
+
+def test_gains_within_one_run_are_what_they_are(spend) -> None:
+    spent = spend("tensor_cores", Simulated(10.0, 0.2, {"tf32": 3.0}), 100.0)
+    assert spent.runs[0] == "tf32"
+    assert spent.trial("tf32").gain == pytest.approx(3.0, rel=0.05)
+    together = spent.outcome.together
+    assert together is not None
+    assert together.gain == pytest.approx(3.0, rel=0.05)
