@@ -145,7 +145,7 @@ class _Text:
                 self._rows = None
             self._note(ids, columns, others, cache, logits)
             self._encoded = getattr(made, "encoder_last_hidden_state", None)
-            made.past_key_values = None if no_cache else _copy_of(cache)
+            made.past_key_values = None if no_cache else copy_of_cache(cache)
         return made
 
     def _note(self, ids: Any, columns: Any, others: Any, cache: Any, logits: Any) -> None:
@@ -212,7 +212,9 @@ class _Text:
         self._note(ids, columns, others, made.past_key_values, logits)
         rows = tuple(self._rows or ())
         keeps = given.get("logits_to_keep", 0)
-        made.past_key_values = None if given.get("use_cache") is False else _copy_of(self._cache)
+        made.past_key_values = (
+            None if given.get("use_cache") is False else copy_of_cache(self._cache)
+        )
         if keeps and keeps <= logits.shape[1]:
             made.logits = logits[:, -keeps:]
         else:
@@ -274,7 +276,7 @@ def _may_grow(cache: Any) -> bool:
     return bool(layers) and all(type(each).__name__ in _GROWING for each in layers)
 
 
-def _copy_of(cache: Any) -> Any:
+def copy_of_cache(cache: Any) -> Any:
     """A cache with the same keys and values, which grows by itself: layers replace theirs by longer
     ones."""
     made = copy.copy(cache)
@@ -282,5 +284,5 @@ def _copy_of(cache: Any) -> Any:
         made.layers = [copy.copy(layer) for layer in made.layers]
     for name in ("self_attention_cache", "cross_attention_cache"):
         if hasattr(made, name):
-            setattr(made, name, _copy_of(getattr(made, name)))
+            setattr(made, name, copy_of_cache(getattr(made, name)))
     return made

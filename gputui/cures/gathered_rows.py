@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import EXACT, CannotApply, Cure, combined, replaced
 from .copies import free_bytes_of_gpu
+from .later import Value, class_of_later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from . import Undo
 
 LEAST_TABLE_BYTES, LEAST_ROWS_BYTES = 1 << 22, 1 << 18
@@ -71,7 +70,8 @@ class _Rows:
 
     def __init__(self, torch: Any, cure: RowsOnGpu, index_rows: Any) -> None:
         self._torch, self._cure, self._index_rows = torch, cure, index_rows
-        self._later = _class_of(torch, self)
+        self._later = class_of_later(torch, self._go_far)
+        self._moves = (torch.Tensor.to, torch.Tensor.cuda)
         self.count = 0
         """How often rows were copied to the GPU."""
         self._tables: dict[int, list[Any]] = {}
@@ -100,12 +100,15 @@ class _Rows:
         def version() -> Any:
             return table._version, None if is_later or index.is_inference() else index._version
 
+        def here() -> Any:
+            return index.value.now() if is_later else index
+
         writes = version()
 
         def now() -> Any:
             if version() != writes:
                 raise RuntimeError("gputui: a tensor was written to after rows of it were taken")
-            return self._index_rows(table, index.now() if is_later else index)
+            return self._index_rows(table, here())
 
         def far(device: Any) -> Any:
             self.count += 1
@@ -115,7 +118,12 @@ class _Rows:
             place = index.far(device) if is_later else index.to(device)
             return self._index_rows(self._copy(table, device), place)
 
-        return self._later(index.shape + table.shape[1:], table.dtype, now, far)
+        return self._made(index.shape + table.shape[1:], table.dtype, now, far)
+
+    def _made(self, shape: Any, dtype: Any, now: Any, far: Any) -> Any:
+        made = self._later(shape, dtype, "cpu", Value(self._torch, now))
+        made.far, made.is_index = far, False
+        return made
 
     def index_of(self, source: Any, frame: Any) -> Any:
         """An index that is copied from the GPU when anything else is asked of it; None where it is
@@ -133,13 +141,29 @@ class _Rows:
             self._indexes[line] = None
             return None
         kept = source.detach().clone()  # the program may write to it
-        later = self._later(
+        later = self._made(
             source.shape, source.dtype, lambda: kept.to("cpu"), lambda device: kept.to(device)
         )
         self._indexes[line] = later
         return later
 
-    def goes_far(self, args: Any, kwargs: Any) -> Any:
+    def _go_far(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Rows, or an index, where they are copied to; NotImplemented where values are needed."""
+        kind = self._later
+        first: Any = args[0] if args else None
+        if type(first) is kind and first.value.tensor is None and function in self._moves:
+            words = kwargs if function is not self._torch.Tensor.cuda else {"device": "cuda"}
+            device = self._place(args[1:], words)
+            if device is not None:
+                return function(first.far(device), *args[1:], **kwargs)
+        is_taken = getattr(function, "__name__", "") == "__getitem__"
+        if is_taken and len(args) == 2 and type(args[1]) is kind:
+            args[1].is_index = True
+            later = self.rows_later(first, args[1]) if type(first) is self._torch.Tensor else None
+            return NotImplemented if later is None else later
+        return NotImplemented
+
+    def _place(self, args: Any, kwargs: Any) -> Any:
         """The GPU that a call of .to() or .cuda() names; None where it names none."""
         for place in (kwargs.get("device"), *args):
             if place is not None and not isinstance(place, (bool, self._torch.dtype)):
@@ -161,78 +185,3 @@ class _Rows:
             count = kept[3] + 1 if kept is not None else 1
             kept = self._tables[id(table)] = [table, table._version, table.to(device), count]
         return kept[2]
-
-
-def _class_of(torch: Any, rows: _Rows) -> Any:
-    """The class of tensors that are computed later."""
-    disabled = torch._C.DisableTorchFunctionSubclass
-    plain = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda")
-    getters = {getattr(torch.Tensor, name).__get__ for name in plain}
-    getters |= {torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.__len__}
-
-    class Later(torch.Tensor):  # type: ignore[misc]
-        is_index = False
-        """Whether it was only used to index with."""
-        _value: Any
-        """What is in it, once that was computed."""
-
-        @staticmethod
-        def __new__(
-            cls: Any, shape: Any, dtype: Any, now: Callable[[], Any], far: Callable[[Any], Any]
-        ) -> Any:
-            made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")
-            made._now, made.far, made._value = now, far, None
-            return made
-
-        def __init__(self, *_args: Any) -> None:
-            """What a tensor of it is made of is set by __new__: torch passes the same words on."""
-
-        def now(self) -> Any:
-            with disabled():
-                if self._value is None:
-                    self._value = self._now()
-                return self._value
-
-        @classmethod
-        def __torch_function__(
-            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            kwargs = kwargs or {}
-            if function in getters:
-                with disabled():
-                    return function(*args, **kwargs)
-            first = args[0] if args else None
-            if type(first) is cls and first._value is None and function in moves:
-                words = kwargs if function is not torch.Tensor.cuda else {"device": "cuda"}
-                device = rows.goes_far(args[1:], words)
-                if device is not None:
-                    with disabled():
-                        made = first.far(device)
-                        return function(made, *args[1:], **kwargs)
-            is_taken = getattr(function, "__name__", "") == "__getitem__"
-            if is_taken and len(args) == 2 and type(args[1]) is cls:
-                args[1].is_index = True
-                later = rows.rows_later(first, args[1]) if type(first) is torch.Tensor else None
-                if later is not None:
-                    return later
-            return function(*_computed(cls, args), **_computed(cls, kwargs))
-
-        @classmethod
-        def __torch_dispatch__(
-            cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            return function(*_computed(cls, args), **_computed(cls, kwargs or {}))
-
-    moves = (torch.Tensor.to, torch.Tensor.cuda)
-    return Later
-
-
-def _computed(kind: Any, value: Any) -> Any:
-    """With what was to be computed later."""
-    if type(value) is kind:
-        return value.now()
-    if type(value) in (tuple, list):
-        return type(value)(_computed(kind, each) for each in value)
-    if type(value) is dict:
-        return {key: _computed(kind, each) for key, each in value.items()}
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import sys
 import threading
@@ -22,6 +21,7 @@ from . import (
 )
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
+from .decoding import copy_of_cache
 
 if TYPE_CHECKING:
     from . import Undo
@@ -452,13 +452,13 @@ class _Beginning:
         if mask is not None and (mask.shape != ids.shape or not bool(mask[:, :length].all())):
             return None
         if batch not in self._caches:
-            self._caches = {1: self._caches[1], batch: _cache_of(self._caches[1])}
+            self._caches = {1: self._caches[1], batch: copy_of_cache(self._caches[1])}
             self._caches[batch].batch_repeat_interleave(batch)
         more = {"attention_mask": mask} if mask is not None else {}
         if 0 < keeps <= whole - length:
             more["logits_to_keep"] = keeps
         made = self._forward(
-            input_ids=ids[:, length:], past_key_values=_cache_of(self._caches[batch]),
+            input_ids=ids[:, length:], past_key_values=copy_of_cache(self._caches[batch]),
             use_cache=True, **more,
         )  # fmt: skip
         if keeps == 0 or keeps > whole - length:
@@ -489,14 +489,6 @@ class _Beginning:
             return None
         self._shared, self._logits, self._caches = shared, made.logits, {1: cache}
         return shared
-
-
-def _cache_of(cache: Any) -> Any:
-    """A cache with the same keys and values, which grows by itself: layers replace theirs by longer
-    ones."""
-    made = copy.copy(cache)
-    made.layers = [copy.copy(layer) for layer in cache.layers]
-    return made
 
 
 class CacheGrows(Cure):
