@@ -47,7 +47,6 @@ PLAIN = (int, float, str, bytes, bool, type(None))
 
 NOT_FROM_OUTSIDE = {
     "larger batch": "a step is another one then, and the memory it needs is not known before",
-    "softmax(q k^T) v written by hand": "torch.compile recognises it: try compile",
     "jax.jit of the outer function": "which arguments are static only its author knows",
     "JAX compilation cache": "it shortens the start, not a step: JAX_COMPILATION_CACHE_DIR",
     "reading whole batches": "the format of the data set is the program's",
