@@ -39,8 +39,9 @@ OPTIMIZER = Mark(0.04, "optimizer", "AdamW")
 SLOWLY = Mark(6.0, "optimizer", "AdamW")
 MODEL = Mark(0.01, "module", "Model")
 TURN = Mark(0.01, "loop", "server.py:130")
+BAR = Mark(0.05, "tqdm", "data.py:5", is_on_gpu=False)
 FUNCTION = Mark(0.01, "function", "server.py:step")
-UNMARKED = Mark(9.0, "", "")
+UNMARKED, ON_GPU = Mark(9.0, "", ""), Mark(0.0, "", "")
 
 
 def _turns(seconds: float, *marks: Mark) -> Iterator[Mark]:
@@ -59,11 +60,11 @@ def chosen(
     torch = types.ModuleType("torch")
     autograd = types.SimpleNamespace(backward=None)
     torch.__dict__.update(
-        cuda=types.SimpleNamespace(is_initialized=lambda: True), autograd=autograd,
+        cuda=types.SimpleNamespace(is_initialized=lambda: is_in_use), autograd=autograd,
         _C=types.SimpleNamespace(_cuda_synchronize=lambda: None),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", torch)
-    module, now_s = hook("trial"), 1.0
+    module, now_s, is_in_use = hook("trial"), 1.0, False
     clock = types.SimpleNamespace(perf_counter_ns=lambda: int(1e9 * now_s), sleep=lambda _: None)
     monkeypatch.setattr(module, "time", clock)
     sources = hook("step_marks").SOURCES
@@ -83,6 +84,7 @@ def chosen(
             )  # fmt: skip
         called = types.SimpleNamespace(parameters=lambda: iter(()))
         tensor = types.SimpleNamespace(is_cuda=mark.is_on_gpu)
+        is_in_use = is_in_use or mark.is_on_gpu
         for _ in range(mark.times if mark.source else 0):
             now_s += mark.seconds
             trial.step(sites[key], 0, 0)
@@ -102,7 +104,7 @@ def chosen(
         ([*_turns(8, COMPOSE, MODEL, OPTIMIZER)], "", "optimizer AdamW", 3.0),
         ([*_turns(8, LOG_MEL, MODEL)], "", "module Model", 3.0),
         # It calls nothing else that is marked: a module of the CPU has to do.
-        ([*_turns(20, LOG_MEL)], "", "module LogMel", 15.5),
+        ([ON_GPU, *_turns(20, LOG_MEL)], "", "module LogMel", 15.5),
         # Captured in a CUDA graph, which is replayed then.
         ([BLOCK, UNMARKED, *_turns(9, FUNCTION)], "",
          "function server.py:step", 12.0),
@@ -115,9 +117,15 @@ def chosen(
         # A cure may put another class in the place of what was marked.
         ([*_turns(20, MODEL)], "module Compiled", "module Model", 15.5),
         ([*_turns(8, TURN, MODEL)], "", "module Model", 3.0),
+        # Its data set is prepared for half a minute.
+        ([*_turns(30, BAR), *_turns(9, MODEL)], "module Model", "module Model", 33.0),
+        ([*_turns(10, BAR), *_turns(9, MODEL)], "", "module Model", 14.0),
+        ([*_turns(90, BAR)], "module Model", "tqdm data.py:5", 61.0),
+        ([*_turns(3, LOG_MEL)], "", "module LogMel", 3.0),
     ],
     ids=["transforms", "features", "nothing better", "graphs", "loop", "slow", "evaluation",
-         "replaced", "no loop unasked"],
+         "replaced", "no loop unasked", "prepares", "prepares briefly",
+         "nothing else", "no GPU"],
 )  # fmt: skip
 def test_the_step_is_the_programs_own(
     tmp_path: Path,

@@ -76,6 +76,9 @@ WANTED_S = 15.0
 """How long what a run under capture went by may mark nothing while something else does: a cure may
 have put a class of its own in its place; and what trains, after its first step, or a program whose
 modules touch no GPU."""
+ANOTHER_S = 60.0
+"""The same until something of another kind counts: data sets are prepared for long under a progress
+bar."""
 LOOP_END = 16
 """The unit of a mark that is the end of a loop, and of no turn (loop_marks)."""
 FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
@@ -144,8 +147,8 @@ class StepSite:
         return math.ceil(len(took_ns) / len(pauses))
 
     @property
-    def rank(self) -> tuple[bool, int, int]:
-        return not self.uses_gpu, RANK_OF_SOURCE.index(self.source), self.order
+    def rank(self) -> tuple[int, int]:
+        return RANK_OF_SOURCE.index(self.source), self.order
 
     def goes_on(self, now_ns: int) -> bool:
         """Whether it marks still: a module that was captured in a CUDA graph is called no more."""
@@ -440,10 +443,19 @@ class TrialInProgram:
         return bool(re.search(r"^loop .*:\d+$", self._plan.step))
 
     @property
+    def wants_functions(self) -> bool:
+        """Whether functions are looked at for what comes again and again: what is marked elsewhere
+        is waited for, however often a function of the set-up is called."""
+        is_named = self._plan.step.startswith(("function ", "loop ")) and not self.wants_loops
+        return not self._plan.step or is_named
+
+    @property
     def has_marks(self) -> bool:
         """Whether anything marks steps that may count."""
-        now_ns = time.perf_counter_ns()
-        return any(site.uses_gpu and site.goes_on(now_ns) for site in self._sites)
+        now_ns, is_in_use = time.perf_counter_ns(), _uses_gpu()
+        return any(
+            (site.uses_gpu or not is_in_use) and site.goes_on(now_ns) for site in self._sites
+        )
 
     @property
     def unmarked_s(self) -> float:
@@ -545,10 +557,8 @@ class TrialInProgram:
             return
         if site is not None and not site.uses_gpu and not site.count & (site.count - 1):
             with contextlib.suppress(Exception):
-                site.uses_gpu = (
-                    not _uses_gpu()
-                    or any(each.is_cuda for each in module.parameters())
-                    or _is_on_gpu((given, made))
+                site.uses_gpu = any(each.is_cuda for each in module.parameters()) or _is_on_gpu(
+                    (given, made)
                 )
         if self._losses_before or self._losses:
             return
@@ -609,13 +619,22 @@ class TrialInProgram:
         few steps as yet."""
         begun = [each for each in self._sites if each.goes_on(now_ns)]
         wanted = [each for each in begun if self._is_wanted(each.source, each.name)]
-        best = min(wanted or begun, key=lambda each: each.rank)
+        is_in_use = _uses_gpu()
+
+        def rank(each: StepSite) -> tuple[bool, tuple[int, int]]:
+            return is_in_use and not each.uses_gpu, each.rank
+
+        best = min(wanted or begun, key=rank)
         enough = [each for each in wanted or begun if each.count > self._plan.warm_steps]
-        if not enough or site is not min(enough, key=lambda each: each.rank):
+        if not enough or site is not min(enough, key=rank):
             return False
         warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
-        is_sure = bool(wanted) or (site is best and site.uses_gpu and not self._plan.step)
-        return warm_s >= (self._plan.warm_s if is_sure else max(self._plan.warm_s, WANTED_S))
+        # Where no GPU is in use yet, a progress bar may be that of a data set that is prepared.
+        is_at_work = site.uses_gpu if is_in_use else site.source != "tqdm"
+        is_sure = bool(wanted) or (site is best and is_at_work and not self._plan.step)
+        is_another = bool(self._plan.step) and site.source != self._plan.step.partition(" ")[0]
+        least_s = 0.0 if is_sure else ANOTHER_S if is_another and not wanted else WANTED_S
+        return warm_s >= max(self._plan.warm_s, least_s)
 
     def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
@@ -879,6 +898,6 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     plan = Plan(text)
     trial = TrialInProgram(plan, folder, cures, sources)
     os.register_at_fork(after_in_child=trial.forked)
-    if hasattr(sys, "monitoring"):
+    if hasattr(sys, "monitoring") and trial.wants_functions:
         _Functions(trial, plan.step).start()
     return trial
