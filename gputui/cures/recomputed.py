@@ -200,9 +200,11 @@ _FOLLOWS = {
     "linalg": "", "fft": "",
     "nn.functional": "normalize one_hot interpolate pad unfold softmax log_softmax",
     "": "inverse cdist cov corrcoef sort argsort unique topk cumsum tril triu kron matmul mm bmm "
-    "einsum softmax log_softmax quantile median",
+    "einsum softmax log_softmax quantile median mul sub add div bitwise_and",
     "Tensor": "inverse sort argsort unique topk cumsum to float double half bfloat16 contiguous "
-    "repeat to_dense to_sparse to_sparse_csr coalesce softmax log_softmax",
+    "repeat to_dense to_sparse to_sparse_csr coalesce softmax log_softmax type __mul__ __rmul__ "
+    "__sub__ __add__ __radd__ __truediv__ __and__ __rshift__ __lshift__ __matmul__ mul sub add div "
+    "matmul mm",
 }  # fmt: skip
 """Functions whose result follows from their arguments: all of a module, where none is named."""
 
@@ -267,7 +269,9 @@ class ComputedKept(Cure):
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
                 before = random_states(self._torch)
-                made = function(*args, **kwargs)
+                # What is made in inference mode does not count how often it is written to.
+                with self._torch.inference_mode(False), self._torch.no_grad():
+                    made = function(*args, **kwargs)
                 is_same = all(map(self._torch.equal, before, random_states(self._torch)))
                 kept.is_written = kept.is_written or not is_same
                 if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
@@ -301,7 +305,7 @@ class ComputedKept(Cure):
         return (
             function, *map(_place, tensors), *map(repr, others), *kwargs, *map(id, modules),
             *(value._version for value in owned if not value.requires_grad),
-            torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled(),
+            torch.is_autocast_enabled("cuda"),
         )  # fmt: skip
 
     def is_far(self, tensor: Any) -> bool:
@@ -338,7 +342,7 @@ class GraphsKept(ComputedKept):
         return [*own, *((module, "gcn_norm") for module in named)]
 
 
-MOST_COMPUTED, MOST_TENSORS = 512, 4
+MOST_COMPUTED, MOST_TENSORS = 4096, 4
 
 
 def _owner(tensor: Any) -> Any:

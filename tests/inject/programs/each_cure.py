@@ -1253,6 +1253,16 @@ def padding_trimmed():
 @check
 def computed_kept():
     matrix, other = 2 * torch.eye(2), torch.eye(2)
+    packed, scale = torch.eye(2, dtype=torch.int8), torch.full((2, 1), 0.5)
+    weights = [((packed >> 0).float() - 1) * scale for _ in range(6)]
+    assert weights[5].tolist() == [[0, -0.5], [-0.5, 0]]
+    scale += 1
+    assert ((packed >> 0).float() - 1).mul(scale).tolist() == [[0, -1.5], [-1.5, 0]]
+    with torch.inference_mode():
+        made = [other * 2 + 1 for _ in range(6)]
+        assert (made[5] is made[4]) == (weights[5] is weights[4])
+        made[5].zero_()
+        assert (other * 2 + 1).equal(2 * torch.eye(2) + 1), "what was kept was written to"
     inverses = [torch.linalg.inv(matrix) for _ in range(4)]
     assert inverses[3].equal(torch.eye(2) / 2)
     matrix += 2 * torch.eye(2)
