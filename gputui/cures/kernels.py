@@ -260,7 +260,7 @@ class CudnnAttentionOff(Cure):
     answers = ("cudnn_plans", "idle.host", "idle.cuda", "idle.compile")
     result = ROUNDING
     change = "torch.backends.cuda.enable_cudnn_sdp(False)"
-    advice = r"enable_cudnn_sdp\(False\)(?! if )"  # where it is not one of two cures
+    advice = r"enable_cudnn_sdp\(False\)"
 
     def apply(self, torch: Any) -> Undo:
         cuda = torch.backends.cuda

@@ -421,7 +421,16 @@ def plan(
         is_wanted = (everything or ANY in cure.answers) and not cure.argument
         if cure.result in (EXACT, ROUNDING) and is_wanted:
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
-    ordered = sorted(chosen.values(), key=lambda candidate: candidate.order)
+    # Of those that nothing is promised of first what answers the first finding.
+    causes = [finding.cause for finding in findings]
+    ordered = sorted(
+        chosen.values(),
+        key=lambda each: (
+            each.order[0],
+            causes.index(each.finding.cause) if each.finding is not None else len(causes),
+            each.order[1],
+        ),
+    )
     return [*ordered, *_ablations(findings, functions)]
 
 
@@ -485,9 +494,14 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
 
 
 def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
-    """Of the finding's gains that of the cure: of its name for it, or of the advice as it is."""
-    if cure.forecast is None or (cure.advice and _place_in_advice(finding, cure) is None):
+    """Of the finding's gains that of the cure: of its name for it, or of the advice as it is. What
+    the advice names with an if may be about something else: of that nothing is promised."""
+    if cure.forecast is None:
         return None
+    if cure.advice:
+        named = re.search(cure.advice, finding.advice)
+        if named is None or finding.advice.startswith(" if ", named.end()):
+            return None
     for gain in finding.gains:
         if gain.cure == cure.forecast:
             return gain
