@@ -63,7 +63,7 @@ class TextsKept(Cure):
             for each in texts:
                 each.forget()
 
-        wrapped = [(each.model, "forward", each.forward) for each in texts]
+        wrapped = [model_calls.with_forward(each.model, each.forward) for each in texts]
         return combined(look, replaced(*wrapped))
 
 

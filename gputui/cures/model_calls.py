@@ -64,6 +64,18 @@ def note(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         _calls.append(_Call(id(model), shape, mask, cache is not None))
 
 
+def with_forward(model: Any, forward: Any) -> tuple[Any, str, Any]:
+    """What `replaced` takes to have a model call this one. transformers looks at a forward's words
+    for what it may pass: they stay."""
+    real = model.forward
+
+    @functools.wraps(real)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    return model, "forward", called
+
+
 def is_gone_through_again() -> bool:
     """Whether a model was given a text as long as the last one, and a few tokens more, without
     keys and values of the tokens before."""

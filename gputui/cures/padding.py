@@ -52,7 +52,9 @@ class TextsTrimmed(Cure):
             is_over = any(each.calls for each in texts) and time.monotonic() - began_s > LEAST_ON_S
             self._is_useless = is_over and not any(each.trimmed for each in texts)
 
-        return combined(off, replaced(*((each.model, "forward", each.forward) for each in texts)))
+        return combined(
+            off, replaced(*(model_calls.with_forward(each.model, each.forward) for each in texts))
+        )
 
 
 LEAST_ON_S = 0.05

@@ -17,6 +17,7 @@ from . import (
     Cure,
     combined,
     instances,
+    model_calls,
     replaced,
 )
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
@@ -404,7 +405,9 @@ class BeginningKept(Cure):
             ]
         if not self._models:
             raise CannotApply("there is no causal model of transformers")
-        wrapped = [(each, "forward", _Beginning(each).forward) for each in self._models]
+        wrapped = [
+            model_calls.with_forward(each, _Beginning(each).forward) for each in self._models
+        ]
         return replaced(*wrapped)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import inspect
 import io
 import json
 import math
@@ -1074,6 +1075,7 @@ def texts_kept():
         SUMMING.forward(text)  # another text
         assert SUMMING.forward(torch.cat((text + 1, text), 1)).logits.sum() > 0
     lengths = SUMMING.lengths
+    assert "logits_to_keep" in inspect.signature(SUMMING.forward).parameters
     SUMMING.forward(torch.cat((text, text), 1))  # gradients are asked for
     assert SUMMING.lengths[-1] == 26
     return lengths
