@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import operator
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, Cure, replaced
+from . import EXACT, CannotApply, Cure, combined, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 4096
 """Values that are held on the GPU until they are read, all in one copy."""
+LEAST_ON_S, LEAST_TOGETHER = 0.05, 2
+"""Time after which a program is known that uses each value at once."""
 MOST_DEEP = 64
 """Sums of sums of values until they are computed."""
 
@@ -33,7 +36,12 @@ class ItemsLater(Cure):
     change = "total += loss.detach()  # on the GPU, and .item() where it is printed"
     advice = r"\.item\(\)"
 
+    _is_useless = False
+
     def apply(self, torch: Any) -> Undo:
+        if self._is_useless:
+            raise CannotApply("each value of .item() is used before the next is asked for")
+        began_s, spared = time.monotonic(), [0]
         real, make = torch.Tensor.item, torch.tensor
         main = threading.main_thread().ident
         batches: dict[Any, _Batch] = {}
@@ -50,14 +58,19 @@ class ItemsLater(Cure):
             key = value.dtype, device, stream
             batch = batches.get(key)
             if batch is None or not batch.is_open:
-                batch = batches[key] = _Batch(torch)
+                batch = batches[key] = _Batch(torch, spared)
             return _Number(functools.partial(batch.value, batch.add(value)), 0)
 
         @functools.wraps(make)
         def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
             return make(_with_floats(data), *args, **kwargs)
 
-        return replaced((torch.Tensor, "item", item), (torch, "tensor", tensor))
+        def off() -> None:
+            waiting = sum(len(batch.tensors) for batch in batches.values())
+            is_over = time.monotonic() - began_s > LEAST_ON_S
+            self._is_useless = is_over and not spared[0] and waiting < LEAST_TOGETHER
+
+        return combined(off, replaced((torch.Tensor, "item", item), (torch, "tensor", tensor)))
 
     def is_far(self, value: Any) -> bool:
         """Whether reading it waits for a GPU."""
@@ -67,26 +80,27 @@ class ItemsLater(Cure):
 class _Batch:
     """Values on the GPU that are read in one copy."""
 
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._tensors: list[Any] = []
+    def __init__(self, torch: Any, spared: list[int]) -> None:
+        self._torch, self._spared = torch, spared
+        self.tensors: list[Any] = []
         self._values: list[float] | None = None
 
     @property
     def is_open(self) -> bool:
-        return self._values is None and len(self._tensors) < MOST_TOGETHER
+        return self._values is None and len(self.tensors) < MOST_TOGETHER
 
     def add(self, value: Any) -> int:
         """Hold a value as it is now; its place."""
         with self._torch.no_grad():
-            self._tensors.append(value.detach().reshape(()).clone())
-        return len(self._tensors) - 1
+            self.tensors.append(value.detach().reshape(()).clone())
+        return len(self.tensors) - 1
 
     def value(self, place: int) -> float:
         if self._values is None:
             with self._torch.no_grad():
-                self._values = self._torch.stack(self._tensors).tolist()
-            self._tensors.clear()
+                self._values = self._torch.stack(self.tensors).tolist()
+            self._spared[0] += len(self.tensors) - 1
+            self.tensors.clear()
         return self._values[place]
 
 
