@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls, replaced
+from .copies import free_bytes_of_gpu
+from .data import bytes_of
 from .later import Value, class_of_later
 
 if TYPE_CHECKING:
@@ -71,6 +73,8 @@ LEAST_ON_S, LEAST_CALLS = 0.05, 3
 """Time and calls after which a model whose texts do not grow is known."""
 CHECKED = 2
 """Calls that are made both ways at first, then one at each power of two."""
+HELD = 8
+"""Part of what is free of a GPU that the logits of a text may take."""
 ALIKE = 0.05
 """Of the spread of the logits by how much both ways may differ: bf16 rounds by 0.4 % a layer."""
 
@@ -97,7 +101,9 @@ class _Text:
         self._columns: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
         self._rows: list[Any] | None = []
-        """Logits, one after the other; None where the first were not asked for."""
+        """Logits, one after the other; None where they would take too much memory."""
+        self._is_whole = True
+        """Whether the first were all asked for."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives; of a text that has grown, out of what is kept."""
@@ -141,8 +147,7 @@ class _Text:
         if not _may_grow(cache) or logits is None or logits.dim() != 3:
             self._is_off = True
         else:
-            if logits.shape[1] < ids.shape[1]:
-                self._rows = None
+            self._is_whole = logits.shape[1] == ids.shape[1]
             self._note(ids, columns, others, cache, logits)
             self._encoded = getattr(made, "encoder_last_hidden_state", None)
             made.past_key_values = None if no_cache else copy_of_cache(cache)
@@ -154,6 +159,9 @@ class _Text:
         self._others = {name: (others[name], _writes(others[name])) for name in others}
         if self._rows is not None:
             self._rows.append(logits)
+            # A text's logits at once are what the program has without it.
+            if HELD * bytes_of(self._rows) > free_bytes_of_gpu(self._torch):
+                self._rows = None
 
     def _has_grown(self, ids: Any, columns: Any, others: Any, given: Any) -> bool:
         """Whether it begins as the last one did, and is longer."""
@@ -161,7 +169,7 @@ class _Text:
         if before is None or len(before) != len(ids) or before.shape[1] >= ids.shape[1]:
             return False
         keeps = given.get("logits_to_keep", 0)
-        if self._rows is None and not 0 < keeps <= ids.shape[1] - before.shape[1]:
+        if not self._is_whole and not 0 < keeps <= ids.shape[1] - before.shape[1]:
             return False
         if columns.keys() != self._columns.keys() or others.keys() != self._others.keys():
             return False
@@ -187,7 +195,7 @@ class _Text:
                 more["attention_mask"] = others["attention_mask"]
         if "cache_position" in given:
             more["cache_position"] = given["cache_position"][first:]
-        if 0 < given.get("logits_to_keep", 0) <= ids.shape[1] - first and self._rows is None:
+        if 0 < given.get("logits_to_keep", 0) <= ids.shape[1] - first and not self._is_whole:
             more["logits_to_keep"] = given["logits_to_keep"]
         try:
             made = self._forward(
@@ -210,7 +218,7 @@ class _Text:
                 self._is_off = True
                 return whole
         self._note(ids, columns, others, made.past_key_values, logits)
-        rows = tuple(self._rows or ())
+        rows, own_ids = tuple(self._rows or ()), self._ids
         keeps = given.get("logits_to_keep", 0)
         made.past_key_values = (
             None if given.get("use_cache") is False else copy_of_cache(self._cache)
@@ -220,9 +228,14 @@ class _Text:
         else:
             count = keeps or ids.shape[1]
             shape = (len(ids), count, logits.shape[2])
-            cat = self._torch.cat
-            whole_text = Value(self._torch, lambda: cat(rows, 1)[:, -count:])
-            made.logits = self._later(shape, logits.dtype, logits.device, whole_text)
+
+            def whole_text() -> Any:
+                if rows:
+                    return self._torch.cat(rows, 1)[:, -count:]
+                return self._forward(**{**given, key: own_ids}).logits[:, -count:]
+
+            value = Value(self._torch, whole_text)
+            made.logits = self._later(shape, logits.dtype, logits.device, value)
             made.logits.last = logits
         return made
 
