@@ -465,7 +465,7 @@ def test_torch_may_be_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cupy", "jax", "numba.cuda", "warp", "taichi", "torch._dynamo.utils"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    uses_gpu = hook("trial")._uses_gpu
+    uses_gpu = hook("trial").uses_gpu
     assert not uses_gpu()
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)  # type: ignore[attr-defined]
     assert uses_gpu()

@@ -187,7 +187,11 @@ def _what_is_tried(cures: Any, steps: Any) -> Any:
     text = os.environ.get("GPUTUI_TRIAL")
     with contextlib.suppress(Exception):
         if text and steps is not None:
-            return _beside("trial").begin(text, cures, steps.SOURCES)
+            trials = _beside("trial")
+            trial = trials.begin(text, cures, steps.SOURCES)
+            with contextlib.suppress(Exception):
+                _beside("recurring").start(trial, trials)
+            return trial
     return None
 
 

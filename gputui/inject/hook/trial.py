@@ -45,7 +45,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Callable, Iterable, Iterator  # noqa: UP035
+from typing import Any, Callable, Iterator  # noqa: UP035
 
 RANK_OF_SOURCE = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
@@ -154,196 +154,23 @@ class StepSite:
         """Whether it marks still: a module that was captured in a CUDA graph is called no more."""
         if not self.count:
             return False
-        usual_ns = (self.last_ns - self.first_ns) / max(1, self.count - 1)
-        longest_ns = max((WANTED_S if self.stays else LAST_S) * 1e9, LATE * usual_ns)
-        return now_ns - self.last_ns < longest_ns
+        least_s = WANTED_S if self.stays else LAST_S
+        return comes_still(self.count, self.first_ns, self.last_ns, now_ns, least_s * 1e9)
 
 
-UNMARKED_S, UNMARKED_OTHERS_S = 4.0, 1.0
-"""How long a program uses the GPU without a mark before its functions are looked at: with torch,
-which may mark steps yet, and without it,"""
-SAMPLED_S, EACH_S = 1.0, 0.02
-"""for how long its stack is looked at then, and how often;"""
-COUNTED_S, LONGER = (2.0, 10.0), 1.5
-"""for how long what it has is counted at first and at most, and how many times as long each time
-that nothing came again and again."""
-LEAST_CALLS = 4
 LAST_S, LATE = 3.0, 8.0
 """What comes again and again was there so long ago at most, or as many times as long as usual:
-programs compile for seconds between steps,"""
-GONE_S = 10.0
-"""and is a step no more after so long."""
-_OWN = os.path.join(os.path.abspath(__file__).rsplit(os.sep, 3)[0], "")
-_INSTALLED = re.compile(r"/(site|dist)-packages/|/lib/python\d|^<")
+programs compile for seconds between steps."""
 
 
-class _Recurring:
-    """What a program comes to again and again: the end of a function, or with `start` the beginning
-    of a loop in it, which is gone back to from several places."""
-
-    def __init__(self, code: Any, start: int | None, depth: int) -> None:
-        self.code, self.start, self.depth = code, start, depth
-        self.count = self.width = 0
-        self.first_s = self.last_s = time.monotonic()
-
-    def goes_on(self, last_s: float = LAST_S) -> bool:
-        """Whether it came often, and comes still: a loop before the one that trains has ended."""
-        if self.count < LEAST_CALLS:
-            return False
-        interval_s = (self.last_s - self.first_s) / (self.count - 1)
-        return time.monotonic() - self.last_s < max(last_s, LATE * interval_s)
-
-    @property
-    def site(self) -> str:
-        """By source and name."""
-        return f"{'function' if self.start is None else 'loop'} {_name(self.code)}"
-
-    @property
-    def order(self) -> tuple[int, bool, int]:
-        """The outermost first: a function, a wide loop in it, a loop in that."""
-        return self.depth, self.start is not None, -self.width
+def comes_still(count: int, first: float, last: float, now: float, least: float) -> bool:
+    """Whether what came so often from `first` to `last` was there not long before `now`, in any
+    unit of time."""
+    return now - last < max(least, LATE * (last - first) / max(1, count - 1))
 
 
-class _Functions(threading.Thread):
-    """Finds what a program does again and again where nothing else marks its steps (JAX, CuPy, own
-    kernels): of the program's functions on the main thread's stack, and the loops in them, the
-    outermost that ended LEAST_CALLS times. Its ends are reported by sys.monitoring, from Python
-    3.12 on."""
-
-    def __init__(self, trial: TrialInProgram, wanted: str) -> None:
-        """`wanted` is what marks the steps, as `Plan.step` names it; "" for whatever does."""
-        super().__init__(name="gputui functions", daemon=True)
-        self._trial, self._wanted, self._pid = trial, wanted, os.getpid()
-
-    def run(self) -> None:
-        with contextlib.suppress(Exception):  # the program goes on without
-            since: float | None = None
-            counted_s = COUNTED_S[0]
-            while os.getpid() == self._pid and not self._trial.has_begun:
-                time.sleep(0.25)
-                if self._trial.has_marks or not _may_watch() or not _uses_gpu():
-                    since = None
-                    continue
-                since = since or time.monotonic() - self._trial.unmarked_s
-                least_s = UNMARKED_S if "torch" in sys.modules else UNMARKED_OTHERS_S
-                step = None
-                if time.monotonic() - since > least_s:
-                    step = self._counted(self._seen(SAMPLED_S), counted_s)
-                    counted_s = min(LONGER * counted_s, COUNTED_S[1])
-                elif self._wanted.startswith(("function ", "loop ")):
-                    seen = self._seen(SAMPLED_S / 4)
-                    if self._wanted.partition(" ")[2] in map(_name, seen):
-                        step = self._counted(seen, COUNTED_S[0] / 2)
-                        step = step if step is not None and step.site == self._wanted else None
-                if step is not None and not self._trial.has_marks:
-                    self._mark(step)
-
-    def _seen(self, seconds: float) -> dict[Any, int]:
-        """The program's functions on the stack in so many seconds, and how deep in it."""
-        seen: dict[Any, int] = {}
-        main = threading.main_thread().ident or 0
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(EACH_S)
-            frame: Any = sys._current_frames().get(main)
-            codes = []
-            while frame is not None:
-                codes.append(frame.f_code)
-                frame = frame.f_back
-            for depth, code in enumerate(reversed(codes)):
-                path = code.co_filename
-                if not _INSTALLED.search(path) and not path.startswith(_OWN):
-                    seen[code] = min(depth, seen.get(code, depth))
-        return seen
-
-    def _counted(self, seen: dict[Any, int], seconds: float) -> _Recurring | None:
-        """The outermost that recurs; None where nothing does. Of a loop and the function whose
-        call it is, the function."""
-        ends: dict[Any, _Recurring] = {}
-
-        def ended(code: Any, start: int | None = None, width: int = 0) -> None:
-            end = ends.setdefault((code, start), _Recurring(code, start, seen[code]))
-            end.count, end.width = end.count + 1, max(end.width, width)
-            end.last_s = time.monotonic()
-
-        def jumped(code: Any, place: int, start: int) -> None:
-            if start < place:
-                ended(code, start, place - start)
-
-        undo = self._report(seen, lambda code, *_: ended(code), jumped)
-        time.sleep(seconds)
-        undo()
-        often = [end for end in ends.values() if end.goes_on()]
-        wanted = [end for end in often if end.site == self._wanted]
-        first = min(wanted or often, key=lambda end: end.order, default=None)
-        if first is None or first.start is None or wanted:
-            return first
-        calls = [
-            end for end in often
-            if end.start is None and end.depth == first.depth + 1
-            and abs(end.count - first.count) <= 1
-        ]  # fmt: skip
-        return calls[0] if len(calls) == 1 else first
-
-    def _mark(self, step: _Recurring) -> None:
-        code, start = step.code, step.start
-        trial, site = self._trial, self._trial.site(*step.site.split(" ", 1))
-        main = threading.main_thread().ident
-
-        def ended(_code: Any, *where: Any) -> Any:
-            if start is not None and not where[1] == start < where[0]:
-                return sys.monitoring.DISABLE  # type: ignore[attr-defined] # of this jump
-            if threading.get_ident() == main:
-                step.count, step.last_s = step.count + 1, time.monotonic()
-                trial.step(site, 0, 0)
-            return None
-
-        undo = self._report((code,), *((ended, None) if start is None else (None, ended)))
-        while step.goes_on(GONE_S) and not trial.has_begun:
-            time.sleep(0.25)
-        if not trial.has_begun:
-            undo()  # it was another loop
-            trial.remove(site)
-
-    def _report(
-        self,
-        codes: Iterable[Any],
-        returned: Callable[..., Any] | None,
-        jumped: Callable[..., Any] | None,
-    ) -> Callable[[], None]:
-        monitoring = getattr(sys, "monitoring")  # noqa: B009 (Python 3.12)
-        tool = next(number for number in (5, 4, 3) if monitoring.get_tool(number) is None)
-        monitoring.use_tool_id(tool, "gputui trial")
-        events = 0
-        for event, callback in (
-            (monitoring.events.PY_RETURN, returned), (monitoring.events.JUMP, jumped)
-        ):  # fmt: skip
-            monitoring.register_callback(tool, event, callback)
-            events |= event if callback is not None else 0
-        for code in codes:
-            monitoring.set_local_events(tool, code, events)
-
-        def undo() -> None:
-            for code in codes:
-                monitoring.set_local_events(tool, code, 0)
-            for event in (monitoring.events.PY_RETURN, monitoring.events.JUMP):
-                monitoring.register_callback(tool, event, None)
-            monitoring.free_tool_id(tool)
-
-        return undo
-
-
-def _name(code: Any) -> str:
-    return f"{os.path.basename(code.co_filename)}:{code.co_name}"
-
-
-def _may_watch() -> bool:
-    """Whether functions may be watched: torch's compiler would not take them then."""
-    compiled: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return not compiled.get("frames")
-
-
-def _uses_gpu() -> bool:
+def uses_gpu() -> bool:
+    """Whether the program has begun to use a GPU, as far as its libraries say."""
     torch = sys.modules.get("torch")
     others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
     # While it is imported, another thread's look finds half of it.
@@ -367,6 +194,7 @@ class TrialInProgram:
         """`cures` is the Application whose cures are switched, None where none are; `sources` are
         the names of what marks steps, by number from 1."""
         self._plan, self._folder, self._cures, self._sources = plan, folder, cures, sources
+        self.wanted = plan.step
         self._pid = os.getpid()
         self._is_fork = False
         self._random = random.Random(plan.seed)
@@ -435,24 +263,24 @@ class TrialInProgram:
         return self._site is not None or self._over
 
     def _is_wanted(self, source: str, name: str) -> bool:
-        return f"{source} {name}" == self._plan.step
+        return f"{source} {name}" == self.wanted
 
     @property
     def wants_loops(self) -> bool:
         """Whether a loop of the program marks its steps, by its line."""
-        return bool(re.search(r"^loop .*:\d+$", self._plan.step))
+        return bool(re.search(r"^loop .*:\d+$", self.wanted))
 
     @property
     def wants_functions(self) -> bool:
-        """Whether functions are looked at for what comes again and again: what is marked elsewhere
-        is waited for, however often a function of the set-up is called."""
-        is_named = self._plan.step.startswith(("function ", "loop ")) and not self.wants_loops
-        return not self._plan.step or is_named
+        """Whether functions are looked at for what comes again and again (recurring): what is
+        marked elsewhere is waited for, however often a function of the set-up is called."""
+        is_named = self.wanted.startswith(("function ", "loop ")) and not self.wants_loops
+        return not self.wanted or is_named
 
     @property
     def has_marks(self) -> bool:
         """Whether anything marks steps that may count."""
-        now_ns, is_in_use = time.perf_counter_ns(), _uses_gpu()
+        now_ns, is_in_use = time.perf_counter_ns(), uses_gpu()
         return any(
             (site.uses_gpu or not is_in_use) and site.goes_on(now_ns) for site in self._sites
         )
@@ -619,7 +447,7 @@ class TrialInProgram:
         few steps as yet."""
         begun = [each for each in self._sites if each.goes_on(now_ns)]
         wanted = [each for each in begun if self._is_wanted(each.source, each.name)]
-        is_in_use = _uses_gpu()
+        is_in_use = uses_gpu()
 
         def rank(each: StepSite) -> tuple[bool, tuple[int, int]]:
             return is_in_use and not each.uses_gpu, each.rank
@@ -631,8 +459,8 @@ class TrialInProgram:
         warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
         # Where no GPU is in use yet, a progress bar may be that of a data set that is prepared.
         is_at_work = site.uses_gpu if is_in_use else site.source != "tqdm"
-        is_sure = bool(wanted) or (site is best and is_at_work and not self._plan.step)
-        is_another = bool(self._plan.step) and site.source != self._plan.step.partition(" ")[0]
+        is_sure = bool(wanted) or (site is best and is_at_work and not self.wanted)
+        is_another = bool(self.wanted) and site.source != self.wanted.partition(" ")[0]
         least_s = 0.0 if is_sure else ANOTHER_S if is_another and not wanted else WANTED_S
         return warm_s >= max(self._plan.warm_s, least_s)
 
@@ -898,6 +726,4 @@ def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
     plan = Plan(text)
     trial = TrialInProgram(plan, folder, cures, sources)
     os.register_at_fork(after_in_child=trial.forked)
-    if hasattr(sys, "monitoring") and trial.wants_functions:
-        _Functions(trial, plan.step).start()
     return trial
