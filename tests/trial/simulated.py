@@ -3,7 +3,7 @@ all else is what a trial is made of: the hook's blocks and switches, and what de
 
     python -m tests.trial.simulated [--trials 1000] [KIND ...]
 
-prints the table of gputui/docs/trying.md: how often a gain is claimed of a cure that does nothing,
+prints the table of gputui/docs/trials.md: how often a gain is claimed of a cure that does nothing,
 of one that makes shorter only what is waited for anyway, and of one that gains 1.1, 1.3 or 2.
 """
 
