@@ -32,7 +32,7 @@ def _has_ended(pid: str) -> bool:
         (signal.SIGTERM, "started", ()),
         (signal.SIGKILL, "started", ()),
         (signal.SIGHUP, "started", ("--cure", "gc_off")),
-        (signal.SIGINT, "switched", ("--cure", "gc_off")),
+        (signal.SIGINT, "started", ("--cure", "gc_off")),
         (signal.SIGKILL, "switched", ("--cure", "gc_off")),
     ],
 )

@@ -330,21 +330,18 @@ def test_an_ablation_of_a_function_that_waits_is_a_bound_and_first(tmp_path: Pat
     assert skipped["way"] == "in one run"
 
 
-@pytest.mark.parametrize(("loss", "verdict"), [(1.0, "gain"), (1.5, "another result")])
-def test_a_gain_with_another_result_is_not_counted(
-    tmp_path: Path, loss: float, verdict: str
-) -> None:
+def test_a_gain_with_another_result_is_not_counted(tmp_path: Path) -> None:
     pytest.importorskip("tqdm")
     done = gputui_try(
-        tmp_path, "--yes", "--shared", "--json", "--budget", "25s", "--cure", "gc_off", "--",
-        sys.executable, LOOPING, "--collected-ms", "8", "--loss-without-gc", str(loss),
+        tmp_path, "--yes", "--shared", "--json", "--budget", "60s", "--cure", "gc_off", "--",
+        sys.executable, LOOPING, "--collected-ms", "8", "--loss-without-gc", "1.5",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     (trial,) = outcome["trials"]
-    assert (trial["verdict"], trial["gain"] > 2.0) == (verdict, True)
-    assert trial["same"].endswith("are the same" if verdict == "gain" else "differ by 50 %")
-    assert bool(outcome["reason"]) == (verdict != "gain")
+    assert (trial["verdict"], trial["gain"] > 2.0) == ("another result", True)
+    assert trial["same"].endswith("differ by 50 %")
+    assert "(gc_off)" in outcome["reason"]
 
 
 def test_every_cure_is_listed(tmp_path: Path) -> None:
