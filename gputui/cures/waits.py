@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,9 @@ class ItemsTogether(Cure):
 
     def apply(self, torch: Any) -> Undo:
         replay = torch.cuda.CUDAGraph.replay
-        undos = []
-        if "torch._dynamo.convert_frame" not in sys.modules:
-            # What is compiled would be compiled again.
-            elements = _Elements(torch, self)
+        elements, undos = _Elements(torch, self), []
+        if not self._compiles():  # what is compiled would be compiled again
             undos.append(elements.read_together())
-        else:
-            elements = None
         copied: list[tuple[Any, int, list[Any]]] = []  # tensors, how often written to, their values
 
         def together(convert: Any, kind: Any) -> Any:
@@ -63,8 +60,7 @@ class ItemsTogether(Cure):
         def replayed(graph: Any) -> Any:
             # It writes to tensors that do not count it.
             copied.clear()
-            if elements is not None:
-                elements.forget()
+            elements.forget()
             return replay(graph)
 
         return combined(
@@ -78,6 +74,11 @@ class ItemsTogether(Cure):
             ),
         )
 
+    def _compiles(self) -> bool:
+        """Whether torch.compile has compiled something: its module alone is there of itself."""
+        utils = sys.modules.get("torch._dynamo.utils")
+        return utils is not None and bool(utils.counters["frames"]["total"])
+
     def is_copied(self, base: Any) -> bool:
         """Whether values of a tensor are read from a copy of all."""
         if not self.is_far(base) or base.is_inference() or base.is_complex():
@@ -90,8 +91,9 @@ class ItemsTogether(Cure):
 
 
 class _Elements:
-    """Single values of tensors of inference mode, which do not count how often they are written to:
-    all are copied at once, and again after the program has called anything else of torch."""
+    """Single values of tensors without gradients: all are copied at once, and again after the
+    program has called anything else of torch. Those of inference mode do not count how often they
+    are written to."""
 
     def __init__(self, torch: Any, cure: ItemsTogether) -> None:
         self._torch, self._cure = torch, cure
@@ -142,7 +144,7 @@ class _Elements:
             return 0
         with self._torch._C.DisableTorchFunction():
             is_read = (
-                base.is_inference() and base.dim() == 1 and len(base) <= MOST_TOGETHER
+                not base.requires_grad and base.dim() == 1 and len(base) <= MOST_TOGETHER
                 and self._cure.is_far(base) and not base.is_complex()
                 and not self._torch.compiler.is_compiling()
             )  # fmt: skip
@@ -159,12 +161,13 @@ class _Elements:
         return copy[1][place]
 
     def tensor(self, base: Any, place: int) -> Any:
-        """The element as torch has it."""
-        return self._index(base, place)
+        """The element as torch has it. What is indexed while `Seen` is entered comes here again."""
+        with self._torch._C.DisableTorchFunction():
+            return self._index(base, place)
 
 
 class _Element:
-    """Stands for one element of a tensor."""
+    """Stands for one element of a tensor, or for what a comparison with it gave."""
 
     __slots__ = ("_base", "_elements", "_place")
 
@@ -172,11 +175,13 @@ class _Element:
         self._elements, self._base, self._place = elements, base, place
 
     __class__ = property(lambda self: type(self._base))
+    __hash__ = object.__hash__
 
     def item(self) -> Any:
         return self._elements.value(self._base, self._place)
 
-    tolist = item
+    def tolist(self) -> Any:
+        return self.item()
 
     def __int__(self) -> int:
         return int(self.item())
@@ -200,10 +205,29 @@ class _Element:
     def __getattr__(self, name: str) -> Any:
         return getattr(_as_tensor(self), name)
 
+    def as_tensor(self) -> Any:
+        return self._elements.tensor(self._base, self._place)
+
+
+class _Comparison(_Element):
+    """What a comparison of two whole numbers gave: most are asked at once whether they are so."""
+
+    __slots__ = ("_is_so",)
+
+    def __init__(self, element: _Element, is_so: bool) -> None:
+        super().__init__(element._elements, element._base, element._place)
+        self._is_so = is_so
+
+    def item(self) -> bool:
+        return self._is_so
+
+    def as_tensor(self) -> Any:
+        return self._elements.tensor(self._base, self._place).new_tensor(self._is_so).bool()
+
 
 def _as_tensor(value: Any) -> Any:
-    if type(value) is _Element:
-        return value._elements.tensor(value._base, value._place)
+    if issubclass(type(value), _Element):
+        return value.as_tensor()
     if type(value) in (list, tuple):
         return type(value)(map(_as_tensor, value))
     return value
@@ -216,13 +240,29 @@ def _of_tensor(name: str) -> Any:
     return called
 
 
+_WHOLE = (int, bool)
+
+
+def _compared(name: str) -> Any:
+    plain, compare = _of_tensor(name), getattr(operator, name)
+
+    def called(self: _Element, other: Any) -> Any:
+        value = other.item() if type(other) is _Element else other
+        if type(value) in _WHOLE and type(own := self.item()) in _WHOLE:
+            return _Comparison(self, compare(own, value))
+        return plain(self, other)
+
+    return called
+
+
 for _name in (
-    "abs", "add", "and", "array", "eq", "floordiv", "format", "ge", "getitem", "gt", "hash",
-    "invert", "iter", "le", "len", "lt", "mod", "mul", "ne", "neg", "or", "pow", "radd", "repr",
-    "rfloordiv", "rmod", "rmul", "rpow", "rsub", "rtruediv", "setitem", "str", "sub", "truediv",
-    "xor",
+    "abs", "add", "and", "array", "floordiv", "format", "getitem", "invert", "iter", "len", "mod",
+    "mul", "neg", "or", "pow", "radd", "repr", "rfloordiv", "rmod", "rmul", "rpow", "rsub",
+    "rtruediv", "setitem", "str", "sub", "truediv", "xor",
 ):  # fmt: skip
     setattr(_Element, f"__{_name}__", _of_tensor(f"__{_name}__"))
+for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+    setattr(_Element, _name, _compared(_name))
 
 _CONVERTED = (
     ("item", None), ("__float__", float), ("__int__", int), ("__bool__", bool),
