@@ -32,11 +32,11 @@ _ON_GPU = (
 class ReducedFirst(Cure):
     """Tensors that are copied from the GPU (.cpu(), .to("cpu")) are copied when their values are
     asked for: where the program takes a part of one, a maximum or a mean, that is done on the GPU,
-    and its result copied alone."""
+    and its result copied alone; where it puts one back, it has stayed there."""
 
     name = "reduced_first"
     title = "parts and sums of what is copied from the GPU are taken there, before the copy"
-    answers = ("busy.copy_pageable", "idle.sync")
+    answers = ("busy.copy_pageable", "busy.copy_pinned", "idle.sync")
     result = ROUNDING
     change = "hidden[:, 0].cpu(), logits.argmax(-1).cpu(): what is needed, not all of it"
     advice = "copy back"
@@ -97,24 +97,31 @@ class _Tensors:
             or (source.requires_grad and torch.is_grad_enabled())
         ):  # fmt: skip
             return None
-        if sum(each.bytes for each in self._held) > self._room:
+        if sum(each.bytes for each in self._held if each.held) > self._room:
             return None
         return self._made(source.detach().clone())  # the program may write to it
 
     def _made(self, source: Any) -> Any:
+        held = [source]
+
+        def copied() -> Any:
+            return self.copy(held.pop())  # the GPU's memory is free after it
+
         with self._torch.no_grad():
-            value = Value(self._torch, lambda: self.copy(source))
-            made = self._kind(source.shape, source.dtype, "cpu", value)
-        made.source, made.bytes = source, source.numel() * source.element_size()
+            made = self._kind(source.shape, source.dtype, "cpu", Value(self._torch, copied))
+        made.held, made.bytes = held, source.untyped_storage().nbytes()
         self._held.add(made)
         return made
 
     def _on_gpu(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What is done with one, where it is; NotImplemented where its values are needed."""
         later: Any = args[0] if args else None
-        if getattr(function, "__name__", "") not in _ON_GPU or type(later) is not self._kind:
+        name = getattr(function, "__name__", "")
+        if type(later) is not self._kind or not later.held:
             return NotImplemented
-        if later.value.tensor is not None:
+        if name in ("cuda", "to"):
+            return self._back(later, args[1:], kwargs)
+        if name not in _ON_GPU:
             return NotImplemented
         others = [self._there(each, later) for each in args[1:]]
         words = {name: self._there(value, later) for name, value in kwargs.items()}
@@ -122,15 +129,29 @@ class _Tensors:
         if any(each is NotImplemented for each in given):
             return NotImplemented
         with self._torch.no_grad():
-            made = function(later.source, *others, **words)
+            made = function(later.held[0], *others, **words)
         if isinstance(made, self._torch.Tensor):
             return self._counted(made, later)
         if isinstance(made, tuple) and all(isinstance(each, self._torch.Tensor) for each in made):
             return type(made)([self._counted(each, later) for each in made])
         return NotImplemented
 
+    def _back(self, later: Any, args: Any, kwargs: Any) -> Any:
+        """What is put back to the GPU that it comes from, without a way to the CPU."""
+        source = later.held[0]
+        words = {name: kwargs[name] for name in kwargs if name != "non_blocking"}
+        places = [*args, *words.values()] or ["cuda"]
+        own = (str(source.device), source.device.type)
+        if len(places) != 1 or str(places[0]) not in own or not self._cure.is_far(source):
+            return NotImplemented
+        self.reduced += 1
+        with self._torch.no_grad():
+            return source.clone()
+
     def _counted(self, made: Any, later: Any) -> Any:
-        self.reduced += 2 * made.numel() * made.element_size() <= later.bytes
+        source = later.held[0]
+        sizes = [each.numel() * each.element_size() for each in (made, source)]
+        self.reduced += 2 * sizes[0] <= sizes[1]
         return self._made(made)
 
     def _there(self, value: Any, later: Any) -> Any:
@@ -138,7 +159,7 @@ class _Tensors:
         torch = self._torch
         if isinstance(value, torch.Tensor):
             is_index = type(value) is torch.Tensor and not value.is_cuda and value.dim() > 0
-            return value.to(later.source.device) if is_index else NotImplemented
+            return value.to(later.held[0].device) if is_index else NotImplemented
         if isinstance(value, (tuple, list)):
             made = [self._there(each, later) for each in value]
             return (

@@ -1159,6 +1159,8 @@ def reduced_first():
             assert hidden.cpu()[right.sum(-1) > 0].equal(right[right.sum(-1) > 0])
             assert torch.stack([hidden.cpu()[0], right[1]]).equal(right)
             late = hidden.cpu()
+            back = late.to("cpu", non_blocking=True)
+            assert back.equal(right)
             hidden += 1
             # On the CPU .cpu() gives the tensor itself.
             assert late.equal(right if not copied[-1] else right + 1)
