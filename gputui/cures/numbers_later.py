@@ -59,11 +59,11 @@ class ItemsLater(Cure):
             batch = batches.get(key)
             if batch is None or not batch.is_open:
                 batch = batches[key] = _Batch(torch, spared)
-            return _Number(functools.partial(batch.value, batch.add(value)), 0)
+            return Number(functools.partial(batch.value, batch.add(value)), 0)
 
         @functools.wraps(make)
         def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
-            return make(_with_floats(data), *args, **kwargs)
+            return make(with_floats(data), *args, **kwargs)
 
         def off() -> None:
             waiting = sum(len(batch.tensors) for batch in batches.values())
@@ -105,29 +105,30 @@ class _Batch:
 
 
 def _lazily(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
-    def combined(self: _Number, other: Any) -> Any:
+    def combined(self: Number, other: Any) -> Any:
         if type(other) not in _PLAIN:
             mine = float(self)
             return function(other, mine) if reflected else function(mine, other)
         first, last = (other, self) if reflected else (self, other)
-        depth = 1 + max(each.depth for each in (self, other) if type(each) is _Number)
-        made = _Number(lambda: function(_now(first), _now(last)), depth)
+        depth = 1 + max(each.depth for each in (self, other) if type(each) is Number)
+        made = Number(lambda: function(_now(first), _now(last)), depth)
         return made if depth < MOST_DEEP else float(made)
 
     return combined
 
 
 def _now(value: Any) -> Any:
-    return float(value) if type(value) is _Number else value
+    return float(value) if type(value) is Number else value
 
 
-def _with_floats(data: Any) -> Any:
+def with_floats(data: Any) -> Any:
+    """With floats in place of numbers that stand for one, in lists too."""
     if type(data) in (list, tuple):
-        return type(data)(map(_with_floats, data))
+        return type(data)(map(with_floats, data))
     return _now(data)
 
 
-class _Number:
+class Number:
     """Stands for a float that is known once it is asked for."""
 
     __class__ = property(lambda _self: float)
@@ -153,21 +154,21 @@ class _Number:
     def __torch_function__(
         cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        words = {name: _with_floats(value) for name, value in (kwargs or {}).items()}
-        return function(*map(_with_floats, args), **words)
+        words = {name: with_floats(value) for name, value in (kwargs or {}).items()}
+        return function(*map(with_floats, args), **words)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(float(self), name)
 
 
-_PLAIN = (int, float, bool, _Number)
+_PLAIN = (int, float, bool, Number)
 
 
 def _of_float(name: str) -> Any:
     method = getattr(float, name)
 
     @functools.wraps(method)
-    def called(self: _Number, *args: Any) -> Any:
+    def called(self: Number, *args: Any) -> Any:
         return method(float(self), *map(_now, args))
 
     return called
@@ -180,4 +181,4 @@ for _name in (
     "__rmod__", "__round__", "__rpow__", "__str__", "__trunc__",
 ):  # fmt: skip
     if hasattr(float, _name):
-        setattr(_Number, _name, _of_float(_name))
+        setattr(Number, _name, _of_float(_name))

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure, combined, replaced
+from .numbers_later import Number, with_floats
 
 if TYPE_CHECKING:
     from . import Undo
@@ -90,24 +91,78 @@ class ItemsTogether(Cure):
         return bool(base.is_cuda)
 
 
+class _Read:
+    """A tensor whose elements are read one by one."""
+
+    def __init__(self, base: Any, shape: tuple[int, ...], is_small: bool, is_float: bool) -> None:
+        self.base, self.shape, self.is_small, self.is_float = base, shape, is_small, is_float
+        self.values: list[Any] | None = None
+        """All of a small one, in the order of its dimensions;"""
+        self.gather: _Gather | None = None
+        """of another those that were asked for."""
+
+    def place(self, coordinates: tuple[int, ...]) -> int:
+        place = 0
+        for size, coordinate in zip(self.shape, coordinates):  # noqa: B905
+            place = place * size + coordinate
+        return place
+
+
+class _Gather:
+    """Elements of a large tensor of floats, which are taken at once when one is used, or before the
+    program calls anything else of torch."""
+
+    def __init__(self, elements: _Elements, base: Any) -> None:
+        self._elements, self._base = elements, base
+        self._coordinates: list[tuple[int, ...]] = []
+        self._made: Any = None
+        self._values: list[float] | None = None
+
+    def add(self, coordinates: tuple[int, ...]) -> int:
+        """Its place among those that are taken."""
+        self._coordinates.append(coordinates)
+        return len(self._coordinates) - 1
+
+    @property
+    def is_open(self) -> bool:
+        return self._base is not None
+
+    def take(self) -> None:
+        """As they are now; nothing waits for it."""
+        if self._base is not None:
+            self._made = self._elements.gathered(self._base, self._coordinates)
+            self._base = None
+
+    def value(self, place: int) -> float:
+        """Of the element that was asked for at this place."""
+        if self._values is None:
+            self.take()
+            self._values = self._elements.list_of(self._made)
+            self._made = None
+        return self._values[place]
+
+
 class _Elements:
-    """Single values of tensors without gradients: all are copied at once, and again after the
-    program has called anything else of torch. Those of inference mode do not count how often they
-    are written to."""
+    """Single values of tensors without gradients: of a small one all are copied at once, of a large
+    one those that were asked for, and again after the program has called anything else of torch.
+    Tensors of inference mode do not count how often they are written to."""
 
     def __init__(self, torch: Any, cure: ItemsTogether) -> None:
         self._torch, self._cure = torch, cure
         self._index = torch.Tensor.__getitem__
-        self._copies: dict[int, tuple[Any, list[Any]]] = {}
+        self._read: dict[int, _Read] = {}
 
     def forget(self) -> None:
-        """Something may have been written."""
-        self._copies.clear()
+        """Something may be written now."""
+        for read in self._read.values():
+            if read.gather is not None:
+                read.gather.take()
+        self._read.clear()
 
     def read_together(self) -> Undo:
         """Has what is taken by numbers be read so."""
         torch, index, forget = self._torch, self._index, self.forget
-        iterate, mode = torch.Tensor.__iter__, torch.overrides.TorchFunctionMode
+        iterate, mode, make = torch.Tensor.__iter__, torch.overrides.TorchFunctionMode, torch.tensor
 
         class Seen(mode):  # type: ignore[misc,valid-type]
             """Of calls of torch while it is entered."""
@@ -120,50 +175,95 @@ class _Elements:
 
         @functools.wraps(index)
         def taken(base: Any, place: Any) -> Any:
-            if type(place) is int and 0 <= place < self._length_of_read(base):
-                return _Element(self, base, place)
-            return index(base, place)
+            element = self._element(base, place)
+            return index(base, place) if element is None else element
 
         @functools.wraps(iterate)
         def iterated(base: Any) -> Any:
-            length = self._length_of_read(base)
-            elements = (_Element(self, base, place) for place in range(length))
-            return elements if length else iterate(base)
+            read = self._read_of(base)
+            if read is None or len(read.shape) != 1:
+                return iterate(base)
+            return (_Element(self, base, (place,)) for place in range(read.shape[0]))
+
+        @functools.wraps(make)
+        def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
+            return make(with_floats(data), *args, **kwargs)
 
         seen = Seen()
-        undo = replaced((torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated))
+        undo = replaced(
+            (torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated),
+            (torch, "tensor", tensor),
+        )  # fmt: skip
         seen.__enter__()
-        return combined(functools.partial(seen.__exit__, None, None, None), undo)
+        return combined(forget, functools.partial(seen.__exit__, None, None, None), undo)
 
-    def _length_of_read(self, base: Any) -> int:
-        """Of a tensor that is read so; 0 of others."""
-        copy = self._copies.get(id(base))
-        if copy is not None:
-            return len(copy[1])
-        if type(base) is not self._torch.Tensor:
-            return 0
-        with self._torch._C.DisableTorchFunction():
-            is_read = (
-                not base.requires_grad and base.dim() == 1 and len(base) <= MOST_TOGETHER
-                and self._cure.is_far(base) and not base.is_complex()
-                and not self._torch.compiler.is_compiling()
-            )  # fmt: skip
-            return len(base) if is_read else 0
+    def _element(self, base: Any, index: Any) -> _Element | None:
+        """An element that is taken by whole numbers; None where that is something else."""
+        entries = index if type(index) is tuple else (index,)
+        if not all(type(each) is int or type(each) is _Element for each in entries):
+            return None
+        read = self._read_of(base)
+        if read is None or len(read.shape) != len(entries):
+            return None
+        coordinates = []
+        for entry, size in zip(entries, read.shape):  # noqa: B905
+            number = entry if type(entry) is int else entry.item()
+            number = number + size if type(number) is int and number < 0 else number
+            if type(number) is not int or not 0 <= number < size:
+                return None
+            coordinates.append(number)
+        return _Element(self, base, tuple(coordinates))
 
-    def value(self, base: Any, place: int) -> Any:
-        """What is there now."""
-        copy = self._copies.get(id(base))
-        if copy is None:
-            if len(self._copies) >= BESIDE:
-                self._copies.clear()
+    def _read_of(self, base: Any) -> _Read | None:
+        """A tensor that is read so; None of others."""
+        torch, read = self._torch, self._read.get(id(base))
+        if read is not None or type(base) is not torch.Tensor:
+            return read
+        with torch._C.DisableTorchFunction():
+            count = base.numel()
+            if (
+                base.requires_grad or not base.dim() or count < 2 or base.is_complex()
+                or not self._cure.is_far(base) or base.layout is not torch.strided
+                or torch.compiler.is_compiling()
+            ):  # fmt: skip
+                return None
+            read = _Read(base, tuple(base.shape), count <= MOST_TOGETHER, base.is_floating_point())
+        if len(self._read) >= BESIDE:
+            self.forget()
+        self._read[id(base)] = read
+        return read
+
+    def value(self, base: Any, coordinates: tuple[int, ...]) -> Any:
+        """What is there now; of a large tensor of floats a number that is read later."""
+        read = self._read_of(base)
+        if read is None or not (read.is_small or read.is_float):
             with self._torch._C.DisableTorchFunction():
-                copy = self._copies[id(base)] = base, base.tolist()
-        return copy[1][place]
+                return self._index(base, coordinates).item()
+        if not read.is_small:
+            if read.gather is None or not read.gather.is_open:
+                read.gather = _Gather(self, base)
+            return Number(functools.partial(read.gather.value, read.gather.add(coordinates)), 0)
+        if read.values is None:
+            with self._torch._C.DisableTorchFunction():
+                read.values = self.list_of(base.flatten())
+        return read.values[read.place(coordinates)]
 
-    def tensor(self, base: Any, place: int) -> Any:
+    def gathered(self, base: Any, coordinates: list[tuple[int, ...]]) -> Any:
+        """These elements, where they are."""
+        torch = self._torch
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            places = torch.as_tensor(coordinates, device=base.device).unbind(1)
+            return self._index(base, places)
+
+    def list_of(self, made: Any) -> list[Any]:
+        with self._torch._C.DisableTorchFunction():
+            values: list[Any] = made.tolist()
+        return values
+
+    def tensor(self, base: Any, coordinates: tuple[int, ...]) -> Any:
         """The element as torch has it. What is indexed while `Seen` is entered comes here again."""
         with self._torch._C.DisableTorchFunction():
-            return self._index(base, place)
+            return self._index(base, coordinates)
 
 
 class _Element:
@@ -171,7 +271,7 @@ class _Element:
 
     __slots__ = ("_base", "_elements", "_place")
 
-    def __init__(self, elements: _Elements, base: Any, place: int) -> None:
+    def __init__(self, elements: _Elements, base: Any, place: tuple[int, ...]) -> None:
         self._elements, self._base, self._place = elements, base, place
 
     __class__ = property(lambda self: type(self._base))

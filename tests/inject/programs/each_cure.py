@@ -894,6 +894,11 @@ def items_together():
         )  # fmt: skip
         assert torch.stack([tokens[0] == 0, tokens[0] >= 1]).tolist() == [True, False]
         assert {first: 1}[first] == 1
+    table, places = torch.arange(3.0 * 8000).view(3, 8000), torch.tensor([[4, 5], [6, 7]])
+    total = sum(table[n, places[n, -1]].item() for n in range(2)) / 2
+    one = table[2, 1].item()
+    table.zero_()
+    assert (total, one, table[2, 1].item()) == ((5 + 8007) / 2, 16001.0, 0.0)
     rows = torch.arange(4.0).view(2, 2)
     assert [row[1].item() for row in rows] == [1.0, 3.0]
     x.numpy()[3] = 5.0
