@@ -117,19 +117,29 @@ def _owners(file: str, name: str) -> list[Any]:
 
 
 _LAST: dict[Any, Any] = {}
-"""The last result of each function that was skipped, for each object whose method it is, and for
-each shape of what it is given: what goes on with it expects that."""
+"""The last result of each function that was skipped, for each object whose method it is, with and
+without gradients, and for each shape of what it is given: what goes on with it expects that."""
 
 
 def _last(calls: _Calls, name: str, function: Any, call: Any, args: Any, kwargs: Any) -> Any:
     itself = id(args[0]) if args and hasattr(type(args[0]), name) else None
-    key = function, itself, *(getattr(each, "shape", None) for each in (*args, *kwargs.values()))
+    shapes = (getattr(each, "shape", None) for each in (*args, *kwargs.values()))
+    key = function, itself, _keeps_graphs(), *shapes
     if key in _LAST:
         calls.left_out += 1
     else:
         calls.ran += 1
         _LAST[key] = call(*args, **kwargs)
     return _without_graph(_LAST[key])
+
+
+def _keeps_graphs() -> tuple[bool, bool] | None:
+    """Whether what is called now is for a backward pass: what a reference model computed without is
+    nothing that a loss can be made of."""
+    torch: Any = sys.modules.get("torch")
+    if not hasattr(torch, "is_inference_mode_enabled"):
+        return None
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
 
 def _without_graph(result: Any) -> Any:

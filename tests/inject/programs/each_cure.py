@@ -1801,7 +1801,24 @@ def write_what_is_kept():
         return str(reason)
 
 
+def scored(weights):
+    return (weights * 2.0).sum()
+
+
+def skip_what_is_trained_through():
+    """A reference without gradients, and what is trained: neither is the other's last result."""
+    weights = torch.ones(3, requires_grad=True)
+    undo = cures()["skip"]("each_cure.py:scored").apply(torch)
+    for _ in range(2):
+        with torch.no_grad():
+            reference = scored(weights)
+        (scored(weights) - reference).backward()
+    undo()
+    return reference.requires_grad
+
+
 assert threading.active_count() == 1
+assert not skip_what_is_trained_through()
 assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))
