@@ -477,7 +477,13 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
     if claimed:
         lines = ["", "Write:"]
         causes: set[str] = set()
-        for trial in sorted(claimed, key=lambda trial: -(trial.gain or 0.0))[:5]:
+        claimed = sorted(claimed, key=lambda trial: -(trial.gain or 0.0))
+        best: dict[tuple[str, str], Trial] = {}
+        for trial in claimed:
+            # Two cures may be the same line, of a loader's batches and of a model's, say.
+            best.setdefault((trial.change, trial.cure.partition("@")[2]), trial)
+        claimed = [*best.values()]
+        for trial in claimed[:5]:
             # Of what needs runs of its own the best for a finding is tried together with others.
             is_other = trial.way == "a run each" and trial.cause in causes
             change = f"or {trial.change}" if is_other else trial.change

@@ -642,12 +642,13 @@ MOST_LISTED = 3
 
 
 def _compatible(group: Sequence[Measured]) -> list[Measured]:
-    """Of those that need runs of their own and answer the same finding, or compile, the one that
-    gains most; and all others."""
+    """Of those that need runs of their own and answer the same finding, or compile, or are the same
+    line to write, the one that gains most; and all others."""
     chosen: dict[object, Measured] = {}
     for each in sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0)):
-        name = each.candidate.name
-        is_alone = each.candidate.cure.in_one_run or _cause(each) is None
-        key = "compile" if name.startswith("compile") else name if is_alone else _cause(each)
+        name, cure = each.candidate.name, each.candidate.cure
+        is_alone = cure.in_one_run or _cause(each) is None
+        line = cure.change, name.partition("@")[2]
+        key = "compile" if name.startswith("compile") else line if is_alone else _cause(each)
         chosen.setdefault(key, each)
     return list(chosen.values())

@@ -241,6 +241,20 @@ def test_what_a_narrow_terminal_cuts_off_is_below_the_table() -> None:
     )
 
 
+def test_a_line_that_two_cures_have_in_common_is_written_once() -> None:
+    batches, model = trial(1), msgspec.structs.replace(trial(2), change="change 1")
+    compiled = [
+        msgspec.structs.replace(trial(number), cure=f"compile_function@a.py:{name}", change="it")
+        for number, name in ((3, "f"), (4, "g"))
+    ]
+    lines = answer_lines(outcome(batches, model, *compiled), None)
+    assert [line for line in lines if "#" in line] == [
+        "  it  # compile_function@a.py:g, 5.00×",
+        "  it  # compile_function@a.py:f, 4.00×",
+        "  change 1  # cure2, 3.00×",
+    ]
+
+
 def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
     bounds = trial(5, "bound"), trial(2, "bound"), trial(0, "unclear")
     read = finding("idle.sync", Gain(1.5, 2.0), place="train.py:9 report", advice="read it once")
