@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import ANY, EXACT, PLAIN, CannotApply, Cure, replaced
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
-from .recomputed import random_states, writes_of
+from .results_kept import random_states, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -114,7 +114,8 @@ class InputsKept(Cure):
             return None, given
         shapes = [(each.shape, each.dtype) for each in given]
         autocast = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
-        key = (id(module), *shapes, *others, *kwargs, *map(writes_of, owned), *autocast)
+        weights = [(id(each), writes_of(each)) for each in owned]
+        key = (id(module), *shapes, *others, *kwargs, *weights, *autocast)
         return key, given
 
     def _sums(self, given: list[Any]) -> Any:

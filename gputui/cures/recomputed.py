@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,178 +22,10 @@ from . import (
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
 from .decoding import copy_of_cache
+from .results_kept import has_same_bits, is_tensor, random_states, writes_in
 
 if TYPE_CHECKING:
     from . import Undo
-
-
-class ResultsKept(Cure):
-    """A module that is given the same tensors again, unchanged, where no gradients are asked for,
-    returns what it gave before: an encoder within the loop of a sampler, keys and values of what
-    is attended to at each token. Tensors of inference mode do not count how often they were written
-    to: sums of them are compared at the end, and where one was, the cure is not applied again."""
-
-    name = "results_kept"
-    title = "a module that is given the same tensors again returns what it gave"
-    answers = (ANY, "repeated_layers")
-    result = EXACT
-    is_certain = True
-    change = "what stays the same is computed once, before the loop"
-
-    _is_on = _was_written = False
-    _left = 20_000
-    """Calls of modules that are looked at before it is switched."""
-
-    def prepare(self, torch: Any) -> None:
-        call, main = torch.nn.Module.__call__, threading.get_ident()
-        self._torch = torch
-        self._again: dict[int, int] = {}
-        self._seen: dict[int, list[tuple[Any, list[Any]]]] = {}
-        self._kept: dict[int, list[Any]] = {}
-        self._watched: dict[int, tuple[Any, Any]] = {}
-
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._was_written or (not self._is_on and self._left <= 0):
-                return call(module, *args, **kwargs)
-            if (
-                torch.is_grad_enabled() or module.training or threading.get_ident() != main
-                or torch.compiler.is_compiling()
-            ):  # fmt: skip
-                return call(module, *args, **kwargs)
-            given = (*args, *kwargs.values())
-            if not self._is_on:
-                self._look(module, given, (*map(_as_given, given), *kwargs))
-                return call(module, *args, **kwargs)
-            if (
-                self._again.get(id(module), 0) < LEAST_GIVEN or not any(map(_is_tensor, given))
-                or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-            ):  # fmt: skip
-                return call(module, *args, **kwargs)
-            owned = (*module.parameters(), *module.buffers())
-            key = (*map(_as_given, given), *kwargs, *map(writes_of, owned))
-            kept = self._kept.setdefault(id(module), [])
-            for same, _, made, state in kept:
-                if same == key and state == _as_made(made):
-                    return made
-            if len(kept) >= MOST_WATCHED and self._watched:
-                self._compare()
-                return call(module, *args, **kwargs)
-            before = random_states(torch)
-            made = call(module, *args, **kwargs)
-            if all(map(torch.equal, before, random_states(torch))) and self._watch(
-                given, owned, made
-            ):
-                self._kept[id(module)] = [
-                    (key, given, made, _as_made(made)), *kept[: MOST_GIVEN - 1]
-                ]  # fmt: skip
-            return made
-
-        replaced((torch.nn.Module, "__call__", called))
-
-    def _look(self, module: Any, given: Any, key: Any) -> None:
-        self._left -= 1
-        seen = self._seen.setdefault(id(module), [])
-        # A tensor that is gone may have left its place, and its number, to another.
-        again = any(same == key and None not in [ref() for ref in refs] for same, refs in seen)
-        self._again[id(module)] = self._again.get(id(module), 0) + again
-        refs = [weakref.ref(value) for value in given if _is_tensor(value)]
-        self._seen[id(module)] = [(key, refs), *seen[: MOST_GIVEN - 1]]
-
-    def _watch(self, *values: Any) -> bool:
-        """Whether all tensors of inference mode among these are compared at the end."""
-        for value in values:
-            if isinstance(value, (tuple, list, dict)):
-                if not self._watch(*(value.values() if isinstance(value, dict) else value)):
-                    return False
-            elif writes_of(value) is UNCOUNTED and id(value) not in self._watched:
-                try:
-                    self._watched[id(value)] = value, _sums(self._torch, value)
-                except Exception:  # of a kind without sums
-                    return False
-        return True
-
-    def _compare(self) -> None:
-        """Whether what was watched is as it was; nothing is kept then."""
-        equal = self._torch.equal
-        self._was_written |= any(
-            not equal(sums, _sums(self._torch, value)) for value, sums in self._watched.values()
-        )
-        self._watched.clear()
-        self._kept.clear()
-
-    def apply(self, _torch: Any) -> Undo:
-        self._left = 0
-        if max(self._again.values(), default=0) < LEAST_GIVEN:
-            raise CannotApply("no module is given the same tensors again")
-        if self._was_written:
-            raise CannotApply("what modules are given again was written to between")
-        self._is_on = True
-
-        def undo() -> None:
-            self._is_on = False
-            self._compare()
-
-        return undo
-
-
-LEAST_GIVEN = 3
-"""Times that a module was given the same tensors again before it is switched, from which it is
-given them in each step, and not once by chance."""
-MOST_GIVEN = 4
-"""Different inputs of a module that are remembered: with and without guidance, say;"""
-SAMPLED = 1 << 14
-"""Values of a tensor that are compared with what they were."""
-MOST_WATCHED = 2
-"""and of those that do not count how often they are written to, for which memory is held."""
-UNCOUNTED = "not counted"
-
-
-def _as_given(value: Any) -> Any:
-    """What tells one argument from another: a tensor by itself and how often it was written to."""
-    if _is_tensor(value):
-        return id(value), writes_of(value)
-    return value if isinstance(value, PLAIN) else object()
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "data_ptr")
-
-
-def writes_of(value: Any) -> Any:
-    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
-    what is no tensor."""
-    if not _is_tensor(value):
-        return None
-    return UNCOUNTED if value.is_inference() else value._version
-
-
-def _sums(torch: Any, value: Any) -> Any:
-    """What tells a tensor from what it was before it was written to, where it is: nothing waits
-    for it. The sum of its bits, read once, and values from all over it: an order is no sum.
-    In FP64, twice, the sums took most of what a decoder gained."""
-    real = torch.view_as_real(value) if value.is_complex() else value
-    bits = real.detach().view(getattr(torch, f"int{8 * real.element_size()}"))
-    every = max(1, bits.numel() // SAMPLED)
-    sampled = bits.flatten()[::every] if bits.is_contiguous() else bits[:1].flatten()[:SAMPLED]
-    return torch.cat((bits.sum(dtype=torch.int64).reshape(1), sampled.long()))
-
-
-def random_states(torch: Any) -> list[Any]:
-    """The states of what draws random numbers."""
-    generators = [torch.default_generator]
-    if torch.cuda.is_initialized():
-        generators += torch.cuda.default_generators
-    return [each.get_state() for each in generators]
-
-
-def _as_made(value: Any) -> Any:
-    """How often the tensors of a result were written to."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_as_made, value))
-    return writes_of(value)
 
 
 _FOLLOWS = {
@@ -214,7 +45,8 @@ class ComputedKept(Cure):
     """Functions of torch that are given the very tensors again, unchanged, and no gradients are
     asked of, give what they gave: an inverse, a transform or a cast of what stays as it is. Where
     the program writes to what was kept, that is not kept again, and where it had been given it
-    twice, the cure is not applied again."""
+    twice, the cure is not applied again. Neither is it where a call that is made nevertheless, at
+    each power of two, gives anything else: what a CUDA graph writes to is not counted."""
 
     name = "computed_kept"
     title = "functions of torch that are given the same tensors again return what they gave"
@@ -223,6 +55,11 @@ class ComputedKept(Cure):
     change = "what follows from what stays the same is computed once, before the loop"
 
     _was_written = False
+
+    def __init__(self, given: str = "") -> None:
+        super().__init__(given)
+        self._returned: dict[Any, int] = {}
+        """Times that a function returned what is kept."""
 
     def apply(self, torch: Any) -> Undo:
         if self._was_written:
@@ -252,7 +89,7 @@ class ComputedKept(Cure):
     def _keeping(self, function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            tensors = [each for each in (*args, *kwargs.values()) if _is_tensor(each)]
+            tensors = [each for each in (*args, *kwargs.values()) if is_tensor(each)]
             key = self._key(function, tensors, args, kwargs) if tensors else None
             if key is None:
                 return function(*args, **kwargs)
@@ -265,7 +102,7 @@ class ComputedKept(Cure):
                 else:
                     self._kept = {k: v for k, v in self._kept.items() if v.made is not None}
                 return function(*args, **kwargs)
-            if kept.made is not None and kept.state != _as_made(kept.made):
+            if kept.made is not None and kept.state != writes_in(kept.made):
                 self._was_written = self._was_written or kept.times > 1
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
@@ -278,9 +115,15 @@ class ComputedKept(Cure):
                 if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
                     self._room -= bytes_of(made)
                     # What it is of is held with it: its memory is no other's then.
-                    kept.made, kept.state, kept.tensors = made, _as_made(made), tensors
+                    kept.made, kept.state, kept.tensors = made, writes_in(made), tensors
                 kept.times = 1
                 return made
+            self._returned[function] = count = self._returned.get(function, 0) + 1
+            if not count & (count - 1):
+                made = function(*args, **kwargs)
+                if not has_same_bits(made, kept.made):
+                    kept.made, kept.is_written, self._was_written = None, True, True
+                    return made
             kept.times += 1
             return kept.made
 
@@ -297,7 +140,7 @@ class ComputedKept(Cure):
             return None
         given = (*args, *kwargs.values())
         modules = [each for each in given if isinstance(each, torch.nn.Module)]
-        others = [each for each in given if not _is_tensor(each) and each not in modules]
+        others = [each for each in given if not is_tensor(each) and each not in modules]
         plain = (*PLAIN, torch.dtype, torch.device, torch.memory_format, torch.layout)
         if not all(isinstance(each, plain) or _is_shape(each) for each in others):
             return None
@@ -378,7 +221,7 @@ def _is_shape(value: Any) -> bool:
 
 def _are_tensors(value: Any) -> bool:
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return all(_is_tensor(each) and not each.requires_grad for each in values)
+    return all(is_tensor(each) and not each.requires_grad for each in values)
 
 
 class BeginningKept(Cure):

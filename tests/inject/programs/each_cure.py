@@ -1332,6 +1332,7 @@ def results_kept():
         made = [ENCODER(x) for _ in range(4)]
         x += 1
         assert ENCODER(x).equal(2 * made[0]), "it was written to"
+        x += 1
         ENCODER(x).zero_()
         assert ENCODER(x).equal(2 * x), "what it gave was written to"
         DRAWN.training = False
@@ -1801,6 +1802,65 @@ def write_what_is_kept():
         return str(reason)
 
 
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(2))
+        self.calls, self.is_counting, self.scale = 0, False, [1.0]
+
+    def forward(self, x):
+        self.calls += self.is_counting
+        return x * self.weight * self.scale[0] + self.calls
+
+
+def put_another_weight(module, _):
+    module.weight = torch.nn.Parameter(module.weight * 2)
+
+
+UNCOUNTED_WRITES = {
+    "another weight of as many writes": put_another_weight,
+    "calls that are counted": lambda module, _: setattr(module, "is_counting", True),
+    "a write through .data": lambda _, x: x.data.add_(1),
+    "a weight written through .data": lambda module, _: module.weight.data.mul_(2),
+    "a write from elsewhere": lambda _, x: x.numpy().__iadd__(1),
+    "what is held": lambda module, _: module.scale.insert(0, module.scale[0] + 1),
+}
+
+
+def write_unseen(name):
+    """Modules give the same with the cure and without, whatever changes between."""
+    made = []
+    for is_on in (False, True):
+        kept, module, x = cures()["results_kept"](""), Scaled().eval(), torch.ones(2)
+        kept.prepare(torch)
+        with torch.no_grad():
+            for _ in range(5):
+                module(x)
+            undo = kept.apply(torch) if is_on else lambda: None
+            for _ in range(6):
+                made.append(module(x).clone())
+                UNCOUNTED_WRITES[name](module, x)
+            undo()
+    return torch.equal(torch.stack(made[:6]), torch.stack(made[6:]))
+
+
+def write_to_one_of_two():
+    """What was given twice is one tensor: where it is written to, the cure is not applied again."""
+    kept, x = cures()["results_kept"](""), torch.ones(2)
+    kept.prepare(torch)
+    with torch.no_grad():
+        for _ in range(5):
+            ENCODER(x)
+        undo = kept.apply(torch)
+        made = [ENCODER(x) for _ in range(2)]
+        made[0].zero_()
+        undo()
+    try:
+        kept.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def scored(weights):
     return (weights * 2.0).sum()
 
@@ -1820,5 +1880,7 @@ def skip_what_is_trained_through():
 assert threading.active_count() == 1
 assert not skip_what_is_trained_through()
 assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
+assert all(map(write_unseen, UNCOUNTED_WRITES))
+assert write_to_one_of_two() == "what modules are given again was written to between"
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))

@@ -1,0 +1,251 @@
+"""Modules that are given the very tensors again, which are as they were."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, EXACT, PLAIN, CannotApply, Cure, replaced
+
+if TYPE_CHECKING:
+    from . import Undo
+
+
+class ResultsKept(Cure):
+    """A module that is given the same tensors again, unchanged, where no gradients are asked for,
+    returns what it gave before: an encoder within the loop of a sampler, keys and values of what
+    is attended to at each token. Tensors of inference mode do not count how often they were written
+    to: sums of them are compared at the end, and where one was, the cure is not applied again.
+    Neither is it where a call that is made nevertheless, at each power of two, gives anything else:
+    writes through .data or by a CUDA graph, numbers of a generator of its own, and what a module
+    counts or holds are not seen otherwise."""
+
+    name = "results_kept"
+    title = "a module that is given the same tensors again returns what it gave"
+    answers = (ANY, "repeated_layers")
+    result = EXACT
+    is_certain = True
+    change = "what stays the same is computed once, before the loop"
+
+    _is_on = _was_written = False
+    _left = 20_000
+    """Calls of modules that are looked at before it is switched."""
+
+    def prepare(self, torch: Any) -> None:
+        call, main = torch.nn.Module.__call__, threading.get_ident()
+        self._torch = torch
+        self._again: dict[int, int] = {}
+        self._seen: dict[int, list[tuple[Any, list[Any]]]] = {}
+        self._kept: dict[int, list[_Result]] = {}
+        self._returned: dict[int, int] = {}
+        """Times that a module returned what is kept."""
+        self._watched: dict[int, tuple[Any, Any]] = {}
+
+        @functools.wraps(call)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._was_written or (not self._is_on and self._left <= 0):
+                return call(module, *args, **kwargs)
+            if (
+                torch.is_grad_enabled() or module.training or threading.get_ident() != main
+                or torch.compiler.is_compiling()
+            ):  # fmt: skip
+                return call(module, *args, **kwargs)
+            given = (*args, *kwargs.values())
+            if not self._is_on:
+                self._look(module, given, (*map(_as_given, given), *kwargs))
+                return call(module, *args, **kwargs)
+            if (
+                self._again.get(id(module), 0) < LEAST_GIVEN or not any(map(is_tensor, given))
+                or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+            ):  # fmt: skip
+                return call(module, *args, **kwargs)
+            owned = (*module.parameters(), *module.buffers())
+            key = (*map(_as_given, (*given, *owned)), *kwargs)
+            kept = self._kept.setdefault(id(module), [])
+            for result in kept:
+                if result.key == key and result.state == writes_in(result.made):
+                    if self._is_to_be_checked(module):
+                        made = call(module, *args, **kwargs)
+                        if not has_same_bits(made, result.made):
+                            self._was_written = True
+                            return made
+                    result.times += 1
+                    return result.made
+            # What was given to the program twice is one tensor in two places.
+            self._was_written |= any(
+                each.times > 1 and each.state != writes_in(each.made) for each in kept
+            )
+            if len(kept) >= MOST_WATCHED and self._watched:
+                self._compare()
+                return call(module, *args, **kwargs)
+            before, own = random_states(torch), _numbers_of(module)
+            made = call(module, *args, **kwargs)
+            if (
+                all(map(torch.equal, before, random_states(torch))) and _is_of_tensors(made)
+                and own == _numbers_of(module) and not _has_hooks(module)
+                and self._watch(given, owned, made)
+            ):  # fmt: skip
+                result = _Result(key, (given, owned), made)
+                self._kept[id(module)] = [result, *kept[: MOST_GIVEN - 1]]
+            return made
+
+        replaced((torch.nn.Module, "__call__", called))
+
+    def _is_to_be_checked(self, module: Any) -> bool:
+        count = self._returned[id(module)] = self._returned.get(id(module), 0) + 1
+        return not count & (count - 1)
+
+    def _look(self, module: Any, given: Any, key: Any) -> None:
+        self._left -= 1
+        seen = self._seen.setdefault(id(module), [])
+        # A tensor that is gone may have left its place, and its number, to another.
+        again = any(same == key and None not in [ref() for ref in refs] for same, refs in seen)
+        self._again[id(module)] = self._again.get(id(module), 0) + again
+        refs = [weakref.ref(value) for value in given if is_tensor(value)]
+        self._seen[id(module)] = [(key, refs), *seen[: MOST_GIVEN - 1]]
+
+    def _watch(self, *values: Any) -> bool:
+        """Whether all tensors of inference mode among these are compared at the end."""
+        for value in values:
+            if isinstance(value, (tuple, list, dict)):
+                if not self._watch(*(value.values() if isinstance(value, dict) else value)):
+                    return False
+            elif writes_of(value) is UNCOUNTED and id(value) not in self._watched:
+                try:
+                    self._watched[id(value)] = value, _sums(self._torch, value)
+                except Exception:  # of a kind without sums
+                    return False
+        return True
+
+    def _compare(self) -> None:
+        """Whether what was watched is as it was; nothing is kept then."""
+        equal = self._torch.equal
+        self._was_written |= any(
+            not equal(sums, _sums(self._torch, value)) for value, sums in self._watched.values()
+        )
+        self._was_written |= any(
+            each.times > 1 and each.state != writes_in(each.made)
+            for kept in self._kept.values() for each in kept
+        )  # fmt: skip
+        self._watched.clear()
+        self._kept.clear()
+
+    def apply(self, _torch: Any) -> Undo:
+        self._left = 0
+        if max(self._again.values(), default=0) < LEAST_GIVEN:
+            raise CannotApply("no module is given the same tensors again")
+        if self._was_written:
+            raise CannotApply("what modules are given again was written to between")
+        self._is_on = True
+
+        def undo() -> None:
+            self._is_on = False
+            self._compare()
+
+        return undo
+
+
+class _Result:
+    """What a module gave."""
+
+    def __init__(self, key: Any, held: Any, made: Any) -> None:
+        self.key, self.made, self.state = key, made, writes_in(made)
+        self._held = held  # so that no other tensor gets the number of one of the key
+        self.times = 1
+        """Times that the program was given it."""
+
+
+def has_same_bits(made: Any, kept: Any) -> bool:
+    """Whether tensors have the same bits. It waits for the GPU."""
+    if is_tensor(made):
+        is_alike = is_tensor(kept) and made.shape == kept.shape and made.dtype is kept.dtype
+        return is_alike and bool(((made == kept) | (made.isnan() & kept.isnan())).all())
+    if isinstance(made, dict):
+        made, kept = list(made.items()), list(kept.items())
+    if isinstance(made, (tuple, list)):
+        return len(made) == len(kept) and all(
+            has_same_bits(*pair)
+            for pair in zip(made, kept)  # noqa: B905
+        )
+    return bool(made == kept)
+
+
+def _is_of_tensors(made: Any) -> bool:
+    """Whether a result holds tensors and plain values alone: a cache grows, an object changes."""
+    if isinstance(made, dict):
+        made = list(made.values())
+    if isinstance(made, (tuple, list)):
+        return all(map(_is_of_tensors, made))
+    return is_tensor(made) or isinstance(made, PLAIN)
+
+
+def _numbers_of(module: Any) -> list[Any]:
+    """What modules hold that they may count, or collect, as they are called."""
+    held = [value for each in module.modules() for value in vars(each).values()]
+    plain = [value for value in held if isinstance(value, PLAIN)]
+    return [*plain, *(len(value) for value in held if isinstance(value, (list, dict)))]
+
+
+def _has_hooks(module: Any) -> bool:
+    return any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
+
+
+LEAST_GIVEN = 3
+"""Times that a module was given the same tensors again before it is switched, from which it is
+given them in each step, and not once by chance."""
+MOST_GIVEN = 4
+"""Different inputs of a module that are remembered: with and without guidance, say;"""
+SAMPLED = 1 << 14
+"""Values of a tensor that are compared with what they were."""
+MOST_WATCHED = 2
+"""and of those that do not count how often they are written to, for which memory is held."""
+UNCOUNTED = "not counted"
+
+
+def _as_given(value: Any) -> Any:
+    """What tells one argument from another: a tensor by itself and how often it was written to."""
+    if is_tensor(value):
+        return id(value), writes_of(value)
+    return value if isinstance(value, PLAIN) else object()
+
+
+def is_tensor(value: Any) -> bool:
+    return hasattr(value, "data_ptr")
+
+
+def writes_of(value: Any) -> Any:
+    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
+    what is no tensor."""
+    if not is_tensor(value):
+        return None
+    return UNCOUNTED if value.is_inference() else value._version
+
+
+def _sums(torch: Any, value: Any) -> Any:
+    """What tells a tensor from what it was before it was written to, where it is: nothing waits
+    for it. The sum of its bits, read once, and values from all over it: an order is no sum.
+    In FP64, twice, the sums took most of what a decoder gained."""
+    real = torch.view_as_real(value) if value.is_complex() else value
+    bits = real.detach().view(getattr(torch, f"int{8 * real.element_size()}"))
+    every = max(1, bits.numel() // SAMPLED)
+    sampled = bits.flatten()[::every] if bits.is_contiguous() else bits[:1].flatten()[:SAMPLED]
+    return torch.cat((bits.sum(dtype=torch.int64).reshape(1), sampled.long()))
+
+
+def random_states(torch: Any) -> list[Any]:
+    """The states of what draws random numbers."""
+    generators = [torch.default_generator]
+    if torch.cuda.is_initialized():
+        generators += torch.cuda.default_generators
+    return [each.get_state() for each in generators]
+
+
+def writes_in(value: Any) -> Any:
+    """How often the tensors of a result were written to."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        return tuple(map(writes_in, value))
+    return writes_of(value)
