@@ -121,7 +121,7 @@ class _Tensors:
             return NotImplemented
         if name in ("cuda", "to"):
             return self._back(later, args[1:], kwargs)
-        if name not in _ON_GPU:
+        if name not in _ON_GPU or "out" in kwargs:
             return NotImplemented
         others = [self._there(each, later) for each in args[1:]]
         words = {name: self._there(value, later) for name, value in kwargs.items()}
@@ -158,8 +158,11 @@ class _Tensors:
         """An argument for a tensor on the GPU; NotImplemented of one that is not for it."""
         torch = self._torch
         if isinstance(value, torch.Tensor):
-            is_index = type(value) is torch.Tensor and not value.is_cuda and value.dim() > 0
-            return value.to(later.held[0].device) if is_index else NotImplemented
+            may_go = (
+                type(value) is torch.Tensor and not value.is_cuda and value.dim() > 0
+                and not (value.requires_grad and torch.is_grad_enabled())
+            )  # fmt: skip
+            return value.to(later.held[0].device) if may_go else NotImplemented
         if isinstance(value, (tuple, list)):
             made = [self._there(each, later) for each in value]
             return (

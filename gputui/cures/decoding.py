@@ -11,6 +11,7 @@ from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
 from .later import Value, class_of_later
+from .writes import counting_fused_steps, writes_of_weights
 
 if TYPE_CHECKING:
     from . import Undo
@@ -66,7 +67,7 @@ class TextsKept(Cure):
                 each.forget()
 
         wrapped = [model_calls.with_forward(each.model, each.forward) for each in texts]
-        return combined(look, replaced(*wrapped))
+        return combined(look, replaced(*wrapped), counting_fused_steps())
 
 
 LEAST_ON_S, LEAST_CALLS = 0.05, 3
@@ -92,6 +93,8 @@ class _Text:
         self._later = class_of_later(torch, _last_rows)
         self.forget()
         self._is_off = False
+        self._weights: Any = None
+        """How often the model's weights had been written to at its last text."""
         self.calls = self.spared = 0
         """Of texts without gradients, and those of them that were not gone through again."""
 
@@ -128,6 +131,10 @@ class _Text:
             self.forget()
             return self._forward(*args, **kwargs)
         self.calls += 1
+        weights = writes_of_weights(self.model)
+        if weights != self._weights:
+            self._weights = weights
+            self.forget()
         columns = {name: given[name] for name in _MASKS if name in given and name != key}
         others = {
             name: given[name]

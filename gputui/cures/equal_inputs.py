@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, EXACT, PLAIN, CannotApply, Cure, replaced
+from . import ANY, EXACT, PLAIN, CannotApply, Cure, combined, replaced
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
-from .results_kept import random_states, writes_of
+from .results_kept import random_states
+from .writes import counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -90,7 +92,7 @@ class InputsKept(Cure):
             self._is_on = self._looks = False
             self._kept.clear()
 
-        return off
+        return combined(off, counting_fused_steps())
 
     def is_worth(self, given: list[Any]) -> bool:
         """Whether these tensors are on a GPU, and little enough to be compared."""
@@ -105,6 +107,8 @@ class InputsKept(Cure):
         others = [each for each in values if not isinstance(each, torch.Tensor)]
         if not given or not all(isinstance(each, PLAIN) for each in others):
             return None, given
+        if len({each.device for each in given}) > 1 or not all(map(self._is_dense, given)):
+            return None, given
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
             return None, given
         owned = [*module.parameters(), *module.buffers()]
@@ -112,11 +116,27 @@ class InputsKept(Cure):
             return None, given
         if any(each._forward_hooks or each._forward_pre_hooks for each in module.modules()):
             return None, given
-        shapes = [(each.shape, each.dtype) for each in given]
-        autocast = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
+        words = [
+            (each.shape, each.dtype, each.device) if isinstance(each, torch.Tensor) else each
+            for each in values
+        ]
+        modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
+        # By a reference: another module may have the number of one that is gone. It is hashed while
+        # there is something to hash.
+        itself = weakref.ref(module)
+        hash(itself)
         weights = [(id(each), writes_of(each)) for each in owned]
-        key = (id(module), *shapes, *others, *kwargs, *weights, *autocast)
+        key = (itself, *words, *kwargs, *weights, *modes)
         return key, given
+
+    def _is_dense(self, tensor: Any) -> bool:
+        """Whether it has bits that are summed and compared: sparse, nested and quantized tensors,
+        and those of other classes, are left alone."""
+        torch = self._torch
+        return (
+            type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+            and not tensor.is_nested and not tensor.is_quantized
+        )  # fmt: skip
 
     def _sums(self, given: list[Any]) -> Any:
         """Of the bits of tensors, where they are."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import EXACT, CannotApply, Cure, replaced
 from .copies import LEAST_KEPT_BYTES, free_bytes_of_gpu
-from .results_kept import writes_of
+from .writes import writes_of
 
 if TYPE_CHECKING:
     from . import Undo

@@ -50,10 +50,12 @@ class LogitsAsked(Cure):
         self._targets: deque[tuple[Any, int]] = deque(maxlen=LAST_TARGETS)
 
         @functools.wraps(real)
-        def noted(given: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_compiling() and self._has_head is None:
-                self._targets.append((target, kwargs.get("ignore_index", IGNORED)))
-            return real(given, target, *args, **kwargs)
+                target = kwargs.get("target", args[1] if len(args) > 1 else None)
+                if isinstance(target, torch.Tensor):
+                    self._targets.append((target, kwargs.get("ignore_index", IGNORED)))
+            return real(*args, **kwargs)
 
         replaced((functional, "cross_entropy", noted))
 
@@ -104,7 +106,8 @@ class _Heads:
         linear = torch.nn.functional.linear
 
         @functools.wraps(linear)
-        def called(hidden: Any, weight: Any, bias: Any = None) -> Any:
+        def called(input: Any, weight: Any, bias: Any = None) -> Any:
+            hidden = input
             is_of_loss = torch.is_grad_enabled()
             if (
                 type(hidden) is not torch.Tensor or hidden.dim() != 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import operator
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ class ItemsLater(Cure):
     """What `.item()` gives of floats is read when it is printed, compared or turned into anything
     else, and all that was asked for before with it, in one copy: losses that are added up, norms
     that are put in a list. Meanwhile it is an object that stands for a float; code in C that wants
-    a float and no other object, such as json's, fails with it."""
+    a float and no other object, such as orjson's, fails with it."""
 
     name = "items_later"
     title = "values of .item() are read when they are used, together"
@@ -42,7 +44,8 @@ class ItemsLater(Cure):
         if self._is_useless:
             raise CannotApply("each value of .item() is used before the next is asked for")
         began_s, spared = time.monotonic(), [0]
-        real, make = torch.Tensor.item, torch.tensor
+        real = torch.Tensor.item
+        let_numbers_be_taken(torch)
         main = threading.main_thread().ident
         batches: dict[Any, _Batch] = {}
 
@@ -57,20 +60,18 @@ class ItemsLater(Cure):
             stream = torch._C._cuda_getCurrentRawStream(device.index) if value.is_cuda else 0
             key = value.dtype, device, stream
             batch = batches.get(key)
-            if batch is None or not batch.is_open:
+            place = None if batch is None else batch.add(value)
+            if batch is None or place is None:
                 batch = batches[key] = _Batch(torch, spared)
-            return Number(functools.partial(batch.value, batch.add(value)), 0)
-
-        @functools.wraps(make)
-        def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
-            return make(with_floats(data), *args, **kwargs)
+                place = batch.add(value)
+            return Number(functools.partial(batch.value, place), 0)
 
         def off() -> None:
             waiting = sum(len(batch.tensors) for batch in batches.values())
             is_over = time.monotonic() - began_s > LEAST_ON_S
             self._is_useless = is_over and not spared[0] and waiting < LEAST_TOGETHER
 
-        return combined(off, replaced((torch.Tensor, "item", item), (torch, "tensor", tensor)))
+        return combined(off, replaced((torch.Tensor, "item", item)))
 
     def is_far(self, value: Any) -> bool:
         """Whether reading it waits for a GPU."""
@@ -84,24 +85,25 @@ class _Batch:
         self._torch, self._spared = torch, spared
         self.tensors: list[Any] = []
         self._values: list[float] | None = None
+        self._lock = threading.Lock()  # a thread of the program's may log what another asked for
 
-    @property
-    def is_open(self) -> bool:
-        return self._values is None and len(self.tensors) < MOST_TOGETHER
-
-    def add(self, value: Any) -> int:
-        """Hold a value as it is now; its place."""
-        with self._torch.no_grad():
+    def add(self, value: Any) -> int | None:
+        """Hold a value as it is now; its place, None where all were read, or are too many."""
+        with self._lock, self._torch.no_grad():
+            if self._values is not None or len(self.tensors) >= MOST_TOGETHER:
+                return None
             self.tensors.append(value.detach().reshape(()).clone())
-        return len(self.tensors) - 1
+            return len(self.tensors) - 1
 
     def value(self, place: int) -> float:
-        if self._values is None:
-            with self._torch.no_grad():
-                self._values = self._torch.stack(self.tensors).tolist()
-            self._spared[0] += len(self.tensors) - 1
-            self.tensors.clear()
-        return self._values[place]
+        """The one that is held there."""
+        with self._lock:
+            if self._values is None:
+                with self._torch.no_grad():
+                    self._values = self._torch.stack(self.tensors).tolist()
+                self._spared[0] += len(self.tensors) - 1
+                self.tensors.clear()
+            return self._values[place]
 
 
 def _lazily(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
@@ -122,16 +124,46 @@ def _now(value: Any) -> Any:
 
 
 def with_floats(data: Any) -> Any:
-    """With floats in place of numbers that stand for one, in lists too."""
+    """With floats in place of numbers that stand for one, in lists and dictionaries too."""
     if type(data) in (list, tuple):
         return type(data)(map(with_floats, data))
+    if type(data) is dict:
+        return {key: with_floats(value) for key, value in data.items()}
     return _now(data)
 
 
+@functools.lru_cache(maxsize=1)
+def let_numbers_be_taken(torch: Any) -> None:
+    """Has torch.tensor, torch.as_tensor and json take numbers that stand for a float, for good:
+    some are used long after the cure was switched off."""
+
+    def taking(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(data: Any, *args: Any, **kwargs: Any) -> Any:
+            return function(with_floats(data), *args, **kwargs)
+
+        return called
+
+    encode = json.JSONEncoder.iterencode
+
+    @functools.wraps(encode)
+    def encoded(encoder: Any, o: Any, *args: Any, **kwargs: Any) -> Any:
+        return encode(encoder, with_floats(o), *args, **kwargs)
+
+    replaced(
+        (torch, "tensor", taking(torch.tensor)), (torch, "as_tensor", taking(torch.as_tensor)),
+        (json.JSONEncoder, "iterencode", encoded),
+    )  # fmt: skip
+
+
 class Number:
-    """Stands for a float that is known once it is asked for."""
+    """Stands for a float that is known once it is asked for. What calls its class with a number
+    gets a float, as of float itself."""
 
     __class__ = property(lambda _self: float)
+
+    def __new__(cls, read: Any, _depth: int = 0) -> Any:
+        return super().__new__(cls) if callable(read) else float(read)
 
     def __init__(self, read: Callable[[], Any], depth: int) -> None:
         self._read: Callable[[], Any] | None = read
@@ -143,6 +175,12 @@ class Number:
             self._value = self._read()
             self._read, self.depth = None, 0
         return self._value
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return sys.modules["numpy"].array(float(self), dtype)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return float, (float(self),)
 
     __add__, __radd__ = _lazily(operator.add), _lazily(operator.add, reflected=True)
     __sub__, __rsub__ = _lazily(operator.sub), _lazily(operator.sub, reflected=True)

@@ -62,6 +62,11 @@ LEAST_WORDS = 4096
 """Of logits: they are made as long as the texts only where that is asked of them."""
 
 
+_OF_TOKENS = ("start_logits", "end_logits")
+"""What has a number for each token. Others of that shape may be of classes: 64 of a batch that was
+cut to 64 columns."""
+
+
 class _Texts:
     """What one model is given."""
 
@@ -69,6 +74,8 @@ class _Texts:
         self.model, self._forward = model, model.forward
         self._torch = torch = sys.modules["torch"]
         self._later = class_of_later(torch, lambda *_: NotImplemented)
+        self._is_off = False
+        """Whether it was seen to give what cannot be made as long as the texts."""
         self.calls = self.trimmed = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,7 +86,8 @@ class _Texts:
             given.setdefault(getattr(self.model, "main_input_name", "input_ids"), args[0])
         mask, ids = given.get("attention_mask"), given.get("input_ids")
         if (
-            len(args) > 1 or not isinstance(mask, torch.Tensor) or not isinstance(ids, torch.Tensor)
+            self._is_off or len(args) > 1
+            or not isinstance(mask, torch.Tensor) or not isinstance(ids, torch.Tensor)
             or mask.dim() != 2 or ids.shape != mask.shape or torch.compiler.is_compiling()
             or given.get("past_key_values") is not None or given.get("output_attentions")
             or given.get("output_hidden_states") or not given.get("return_dict", True)
@@ -97,11 +105,16 @@ class _Texts:
             for key, value in given.items()
         }
         made = self._forward(**shorter)
-        if not hasattr(made, "items"):
-            raise TypeError("gputui: a model gives something else than named outputs")
+        size = len(mask), length
+        if not hasattr(made, "items") or any(
+            getattr(value, "shape", None) == size and key not in _OF_TOKENS
+            for key, value in made.items()
+        ):
+            self._is_off = True
+            return self._forward(*args, **kwargs)
         self.trimmed += 1
         for key, value in list(made.items()):
-            if isinstance(value, torch.Tensor) and value.shape[:2] == (len(mask), length):
+            if isinstance(value, torch.Tensor) and value.shape[:2] == size:
                 made[key] = self._as_long(value, whole)
             elif key == "past_key_values":
                 made[key] = None

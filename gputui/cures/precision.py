@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
@@ -55,6 +56,14 @@ class Tf32(Cure):
         return undo
 
 
+class _Entered(threading.local):
+    """The inference modes that a thread is in."""
+
+    def __init__(self) -> None:
+        self.began_on: list[bool] = []
+        """Whether the cure was on when each began, the innermost last."""
+
+
 class Bf16Autocast(Cure):
     """bf16 autocast of all that runs, as `with torch.autocast("cuda", torch.bfloat16)` around
     it."""
@@ -67,26 +76,29 @@ class Bf16Autocast(Cure):
     forecast = "bf16"
     advice = "autocast"
 
-    _is_on = False
+    _is_on = _was_on = False
+    _thread = 0
+    """The one that it was switched in: autocast is a thread's own."""
 
     def prepare(self, torch: Any) -> None:
         # At its end an inference mode puts back what was on when it began, autocast too: what was
         # switched in one, as at a module's call, would not stay.
         mode = torch.inference_mode
         enter, leave = mode.__enter__, mode.__exit__
-        began_on: list[bool] = []
+        inside = _Entered()
 
         @functools.wraps(enter)
         def entered(context: Any) -> Any:
-            began_on.append(self._is_on)
+            inside.began_on.append(self._is_on)
             return enter(context)
 
         @functools.wraps(leave)
         def left(context: Any, *error: Any) -> Any:
             made = leave(context, *error)
-            if began_on and began_on.pop() != self._is_on:
+            was_switched = inside.began_on and inside.began_on.pop() != self._is_on
+            if was_switched and threading.get_ident() == self._thread:
                 device = "cuda" if torch.cuda.is_available() else "cpu"
-                torch.set_autocast_enabled(device, self._is_on)
+                torch.set_autocast_enabled(device, self._is_on or self._was_on)
             return made
 
         replaced((mode, "__enter__", entered), (mode, "__exit__", left))
@@ -94,7 +106,7 @@ class Bf16Autocast(Cure):
     def apply(self, torch: Any) -> Undo:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         was_on, dtype = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-        self._is_on = True
+        self._is_on, self._was_on, self._thread = True, was_on, threading.get_ident()
         torch.set_autocast_enabled(device, True)
         torch.set_autocast_dtype(device, torch.bfloat16)
         # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.

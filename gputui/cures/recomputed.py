@@ -23,6 +23,7 @@ from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
 from .decoding import copy_of_cache
 from .results_kept import has_same_bits, is_tensor, random_states, writes_in
+from .writes import counting_fused_steps, writes_of_weights
 
 if TYPE_CHECKING:
     from . import Undo
@@ -251,7 +252,7 @@ class BeginningKept(Cure):
         wrapped = [
             model_calls.with_forward(each, _Beginning(each).forward) for each in self._models
         ]
-        return replaced(*wrapped)
+        return combined(replaced(*wrapped), counting_fused_steps())
 
 
 LEAST_SHARED, LEAST_SHARED_PART = 64, 0.25
@@ -273,6 +274,8 @@ class _Beginning:
         """with its keys and values by the size of a batch,"""
         self._logits: Any = None
         """and what the model gave for it."""
+        self._weights: Any = None
+        """How often the model's weights had been written to then."""
         self._kept = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -288,6 +291,9 @@ class _Beginning:
     def _computed(self, ids: Any, given: dict[str, Any]) -> Any:
         """With what is kept; None where it is not of that."""
         before, self._ids = self._ids, ids[0].clone()
+        weights = writes_of_weights(self._model)
+        if weights != self._weights:
+            self._weights, self._shared = weights, None
         keeps, mask = given.get("logits_to_keep", 0), given.get("attention_mask")
         if before is None or not isinstance(keeps, int) or given.get("return_dict") is False:
             return None

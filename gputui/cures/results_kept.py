@@ -7,7 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, EXACT, PLAIN, CannotApply, Cure, replaced
+from . import ANY, EXACT, PLAIN, CannotApply, Cure, combined, replaced
+from .writes import UNCOUNTED, counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -62,7 +63,8 @@ class ResultsKept(Cure):
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             owned = (*module.parameters(), *module.buffers())
-            key = (*map(_as_given, (*given, *owned)), *kwargs)
+            modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
+            key = (*map(_as_given, (*given, *owned)), *kwargs, *modes)
             kept = self._kept.setdefault(id(module), [])
             for result in kept:
                 if result.key == key and result.state == writes_in(result.made):
@@ -144,7 +146,7 @@ class ResultsKept(Cure):
             self._is_on = False
             self._compare()
 
-        return undo
+        return combined(undo, counting_fused_steps())
 
 
 class _Result:
@@ -201,7 +203,6 @@ SAMPLED = 1 << 14
 """Values of a tensor that are compared with what they were."""
 MOST_WATCHED = 2
 """and of those that do not count how often they are written to, for which memory is held."""
-UNCOUNTED = "not counted"
 
 
 def _as_given(value: Any) -> Any:
@@ -213,14 +214,6 @@ def _as_given(value: Any) -> Any:
 
 def is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr")
-
-
-def writes_of(value: Any) -> Any:
-    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
-    what is no tensor."""
-    if not is_tensor(value):
-        return None
-    return UNCOUNTED if value.is_inference() else value._version
 
 
 def _sums(torch: Any, value: Any) -> Any:

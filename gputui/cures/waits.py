@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure, combined, replaced
-from .numbers_later import Number, with_floats
+from .numbers_later import Number, let_numbers_be_taken
 
 if TYPE_CHECKING:
     from . import Undo
@@ -162,7 +162,8 @@ class _Elements:
     def read_together(self) -> Undo:
         """Has what is taken by numbers be read so."""
         torch, index, forget = self._torch, self._index, self.forget
-        iterate, mode, make = torch.Tensor.__iter__, torch.overrides.TorchFunctionMode, torch.tensor
+        iterate, mode = torch.Tensor.__iter__, torch.overrides.TorchFunctionMode
+        let_numbers_be_taken(torch)
 
         class Seen(mode):  # type: ignore[misc,valid-type]
             """Of calls of torch while it is entered."""
@@ -185,17 +186,8 @@ class _Elements:
                 return iterate(base)
             return (_Element(self, base, (place,)) for place in range(read.shape[0]))
 
-        @functools.wraps(make)
-        def tensor(data: Any, *args: Any, **kwargs: Any) -> Any:
-            return make(with_floats(data), *args, **kwargs)
-
-        seen = Seen()
-        undo = replaced(
-            (torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated),
-            (torch, "tensor", tensor),
-        )  # fmt: skip
-        seen.__enter__()
-        return combined(forget, functools.partial(seen.__exit__, None, None, None), undo)
+        undo = replaced((torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated))
+        return combined(forget, _entered_below(torch, Seen()), undo)
 
     def _element(self, base: Any, index: Any) -> _Element | None:
         """An element that is taken by whole numbers; None where that is something else."""
@@ -264,6 +256,27 @@ class _Elements:
         """The element as torch has it. What is indexed while `Seen` is entered comes here again."""
         with self._torch._C.DisableTorchFunction():
             return self._index(base, coordinates)
+
+
+def _entered_below(torch: Any, mode: Any) -> Undo:
+    """Enters a mode below those that the program is in; returns what leaves it. A program leaves
+    its own at any time between both, which takes away the last one: a device that it had left
+    would have stayed. That of set_default_device has to be the first."""
+    overrides = torch.overrides
+    default = getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
+
+    def leave() -> list[Any]:
+        count = torch._C._len_torch_function_stack()
+        return [overrides._pop_mode() for _ in range(count)][::-1]
+
+    def enter(modes: list[Any]) -> None:
+        for each in modes:
+            overrides._push_mode(each)
+
+    modes = leave()
+    first = int(bool(modes) and modes[0] is default)
+    enter([*modes[:first], mode, *modes[first:]])
+    return lambda: enter([each for each in leave() if each is not mode])
 
 
 class _Element:

@@ -1,5 +1,6 @@
 """Switches every cure on and off, and sees what it changes: prints what came of each as JSON."""
 
+import copy
 import functools
 import gc
 import inspect
@@ -7,6 +8,8 @@ import io
 import json
 import math
 import os
+import pickle
+import statistics
 import sys
 import threading
 import time
@@ -330,7 +333,9 @@ exec(
     "class PreTrainedModel:\n"
     "    _supports_sdpa = True\n"
     "    def __init__(self, config): self.config = config\n"
-    "    def modules(self): return [self]\n",
+    "    def modules(self): return [self]\n"
+    "    weights = ()\n"
+    "    def parameters(self): return iter(self.weights)\n",
     vars(transformers),
 )
 
@@ -1065,6 +1070,10 @@ def logits_asked():
     assert torch.allclose(
         loss, -HEAD(hidden)[:].log_softmax(-1).view(16, 4096)[[3, 14], [7, 4000]].mean()
     )
+    words = {"input": torch.zeros(2, 3), "target": torch.tensor([1, 2])}
+    assert torch.nn.functional.cross_entropy(**words) > 1
+    words = {"input": hidden, "weight": HEAD.weight}
+    assert torch.nn.functional.linear(**words).shape == (2, 8, 4096)
     return kind is torch.Tensor
 
 
@@ -1088,6 +1097,11 @@ def texts_kept():
         SUMMING.forward(text + 1)
         SUMMING.forward(text)  # another text
         assert SUMMING.forward(torch.cat((text + 1, text), 1)).logits.sum() > 0
+        SUMMING.weights = [torch.zeros(1)]
+        SUMMING.forward(text)
+        SUMMING.weights[0].add_(1)  # it is trained
+        SUMMING.forward(torch.cat((text, text), 1))
+        assert SUMMING.lengths[-1] == 26
     lengths = SUMMING.lengths
     assert "logits_to_keep" in inspect.signature(SUMMING.forward).parameters
     SUMMING.forward(torch.cat((text, text), 1))  # gradients are asked for
@@ -1102,6 +1116,9 @@ def give_texts(*shapes):
     for shape in shapes:
         mask = torch.arange(shape[1]).expand(shape) < 20
         model_calls.note(SUMMING, (), {"input_ids": torch.ones(shape), "attention_mask": mask})
+
+
+KEPT = []
 
 
 @check
@@ -1126,6 +1143,15 @@ def items_later():
     assert torch.tensor([last]).item() == last == float(numpy.float64(1) * last)
     assert (numpy.mean(seen[-1:]), math.floor(last), last.is_integer()) == (74, 74, True)
     assert type(torch.tensor(3).item()) is int
+    KEPT.append(x.item())  # some outlive the cure
+    for value in KEPT:
+        texts = [json.dumps({"loss": [value]}, indent=indent) for indent in (None, 1)]
+        assert [json.loads(text) for text in texts] == [{"loss": [37.0]}] * 2
+        assert torch.tensor([value]).equal(torch.as_tensor([value]))
+        assert numpy.isfinite([value]).all()
+        assert numpy.array([value]).dtype == float
+        assert copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == 37.0
+        assert statistics.mean([value, value]) == 37.0
     return copies
 
 
@@ -1163,6 +1189,13 @@ def reduced_first():
             assert (values.tolist(), places.tolist()) == tuple(x.tolist() for x in right.topk(2))
             assert hidden.cpu()[right.sum(-1) > 0].equal(right[right.sum(-1) > 0])
             assert torch.stack([hidden.cpu()[0], right[1]]).equal(right)
+            largest = torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long)
+            torch.max(hidden.cpu(), 1, out=largest)
+            assert largest[0].equal(right.amax(1))
+            with torch.enable_grad():
+                scale = torch.ones(3, requires_grad=True)
+                if mode is torch.no_grad:
+                    assert (hidden.cpu() * scale.exp()).requires_grad
             late = hidden.cpu()
             back = late.to("cpu", non_blocking=True)
             assert back.equal(right)
@@ -1175,9 +1208,11 @@ def reduced_first():
 class Named(torch.nn.Sequential):
     calls = 0
 
-    def forward(self, x, **_words):
+    def forward(self, x, more=None, less=None, **_words):
         self.calls += 1
-        return {"x": super().forward(x), "n": x + 1}
+        made = x.to_dense() + 1
+        made = made if more is None else made + more
+        return {"x": super().forward(x.to_dense()), "n": made if less is None else made - less}
 
 
 NAMED = Named(torch.nn.Linear(2, 2), torch.nn.ReLU()).eval()
@@ -1198,6 +1233,20 @@ def inputs_kept():
         NAMED[0].bias += 1
         assert not NAMED(torch.ones(3, 2), mask=torch.zeros(1))["x"].equal(right["x"])
         NAMED[0].bias -= 1
+    with torch.no_grad():
+        for _ in range(2):
+            for words, right in (((2, None), 4.0), ((None, 2), 0.0)):
+                assert NAMED(torch.ones(3, 2), *words)["n"].equal(torch.full((3, 2), right))
+            assert NAMED(torch.eye(2).to_sparse())["n"].equal(torch.eye(2) + 1)
+        # Models of an ensemble, one after the other in the same place, and one that is trained.
+        for value in range(5):
+            model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+            model[0].weight.fill_(value)
+            model[0].bias.zero_()
+            assert model.eval()(torch.ones(1, 2)).item() == 2 * value
+        model[0].weight.grad, before = torch.ones(1, 2), model(torch.ones(1, 2))
+        torch.optim.AdamW([model[0].weight], lr=1.0, fused=True).step()
+        assert not model(torch.ones(1, 2)).equal(before)
     assert NAMED(torch.ones(3, 2))["x"].requires_grad
     return NAMED.calls
 
@@ -1218,6 +1267,7 @@ class Embedding(transformers.PreTrainedModel):
     """Gives each token its number, and no more."""
 
     lengths = ()
+    classes = None
 
     def get_output_embeddings(self):
         return None
@@ -1225,6 +1275,8 @@ class Embedding(transformers.PreTrainedModel):
     def forward(self, input_ids=None, attention_mask=None, labels=None, **_options):
         self.lengths = (*self.lengths, input_ids.shape[1])
         hidden = (input_ids * attention_mask).float()[..., None].expand(-1, -1, 3)
+        if self.classes is not None:
+            return {"logits": hidden.new_ones(len(hidden), self.classes)}
         loss = None if labels is None else (labels != -100).sum()
         return {"loss": loss, "logits": hidden.repeat(1, 1, 1366), "hidden": hidden}
 
@@ -1245,7 +1297,11 @@ def texts_trimmed():
     EMBEDDING.forward(input_ids=ids, attention_mask=mask, labels=ids)
     EMBEDDING.forward(input_ids=ids.flip(1), attention_mask=mask.flip(1))
     assert EMBEDDING.lengths[1:] == (32, 32), "a label is not left out, nor what comes first"
-    return EMBEDDING.lengths
+    lengths, EMBEDDING.classes = EMBEDDING.lengths, 16
+    made = EMBEDDING.forward(ids, attention_mask=mask)
+    assert made["logits"].shape == (2, 16), "of classes, as many as columns are left"
+    EMBEDDING.classes = None
+    return lengths
 
 
 @check
@@ -1784,6 +1840,19 @@ def switch_in_inference_mode():
     return dtypes
 
 
+def leave_a_device_meanwhile():
+    """What the program enters, and the cure, are each left by who entered it."""
+    together = cures()["items_together"]("")
+    together._compiles = lambda: False
+    with torch.device("meta"), torch.overrides.BaseTorchFunctionMode():
+        undo = together.apply(torch)
+    before = torch.zeros(1).device.type
+    with torch.device("meta"):
+        undo()
+        during = torch.zeros(1).device.type
+    return before, during, torch._C._len_torch_function_stack()
+
+
 def write_what_is_kept():
     """In inference mode, where that is seen at the end only."""
     kept = cures()["results_kept"]("")
@@ -1882,5 +1951,6 @@ assert not skip_what_is_trained_through()
 assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
+assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))

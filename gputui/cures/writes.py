@@ -1,0 +1,43 @@
+"""How often tensors were written to, by which what is kept of them is told from what is stale."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import Undo
+
+UNCOUNTED = "not counted"
+
+_fused_steps: dict[int, int] = {}
+"""By a parameter's id, how often a fused optimizer wrote to it, which torch does not count (seen of
+torch 2.13's AdamW). Another tensor with the id of one that is gone only seems newer."""
+
+
+def writes_of(value: Any) -> Any:
+    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
+    what is no tensor."""
+    if not hasattr(value, "data_ptr"):
+        return None
+    if value.is_inference():
+        return UNCOUNTED
+    return value._version + _fused_steps.get(id(value), 0)
+
+
+def writes_of_weights(model: Any) -> tuple[Any, ...]:
+    """Of each of a model's weights: what is kept of one that was trained since is stale."""
+    return tuple(map(writes_of, model.parameters()))
+
+
+def counting_fused_steps() -> Undo:
+    """Counts what fused optimizers write from now on; returns what ends that."""
+
+    def stepped(optimizer: Any, *_words: Any) -> None:
+        for group in optimizer.param_groups:
+            for each in group["params"] if group.get("fused") else ():
+                _fused_steps[id(each)] = _fused_steps.get(id(each), 0) + 1
+
+    optimizers = sys.modules["torch.optim.optimizer"]
+    undo: Undo = optimizers.register_optimizer_step_post_hook(stepped).remove
+    return undo
