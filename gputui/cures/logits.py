@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,8 @@ class LogitsAsked(Cure):
 
     _is_useless = False
     _has_head: bool | None = None
+    is_written = False
+    """Whether logits were written to by way of one tensor, and read by way of another."""
     ignores_some = False
     """Whether a loss ignores positions."""
 
@@ -70,6 +73,8 @@ class LogitsAsked(Cure):
             raise CannotApply("no linear layer has a vocabulary's rows")
         if not self.ignores_some and instances(torch.optim.Optimizer):
             raise CannotApply("the program trains, and its loss ignores no positions")
+        if self.is_written:
+            raise CannotApply("logits are written to, and read elsewhere after that")
         if self._is_useless:
             raise CannotApply("all logits are read, or gradients asked of them")
         heads = _Heads(torch, self)
@@ -124,12 +129,16 @@ class _Heads:
         self.linear = called
 
     def _made(
-        self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any, has_graph: bool
-    ) -> Any:
-        """Logits of hidden states by these steps, of a type and a width like those."""
+        self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any, has_graph: bool,
+        same: _Same | None = None,
+    ) -> Any:  # fmt: skip
+        """Logits of hidden states by these steps, of a type and a width like those; of the memory
+        of these, where torch would make a view."""
         writes = None if hidden.is_inference() else hidden._version
+        same = same or _Same()
 
         def compute(rows: Any) -> Any:
+            self._cure.is_written |= same.is_written()
             if writes is not None and hidden._version != writes:
                 raise RuntimeError("gputui: hidden states were written to before they were used")
             for step in steps:
@@ -140,18 +149,21 @@ class _Heads:
         value = Value(self._torch, lambda: compute(hidden))
         made = self._later(shape, like.dtype, hidden.device, value, has_graph)
         made.hidden, made.steps, made.like, made.compute = hidden, steps, like, compute
-        made.has_graph = has_graph
+        made.has_graph, made.same = has_graph, same
+        same.laters.add(made)
         return made
 
     def _go_on(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Of what is done with each position, later; of what is taken of some, these."""
         later: Any = args[0] if args else None
         others = args[1:]
+        name = getattr(function, "__name__", "")
+        if type(later) is self._later and _writes(name):
+            self._cure.is_written |= len(later.same.laters) + len(later.same.taken) > 1
         if type(later) is not self._later or later.value.tensor is not None:
             return NotImplemented
         if later.has_graph and not self._torch.is_grad_enabled():
             return NotImplemented
-        name = getattr(function, "__name__", "")
         if name == "__getitem__" and len(others) == 1:
             return self._taken(later, others[0])
         if name == "select" and len(others) == 2 and not kwargs and others[0] in (1, -2):
@@ -161,7 +173,7 @@ class _Heads:
             if tuple(shape) != (-1, later.shape[-1]):
                 return NotImplemented
             rows = later.hidden.reshape(-1, later.hidden.shape[-1])
-            return self._made(rows, later.steps, later.like, later.has_graph)
+            return self._made(rows, later.steps, later.like, later.has_graph, later.same)
         if name == "cross_entropy":
             return self._loss(function, later, *others, **kwargs)
         if name in _SOFT:
@@ -177,7 +189,10 @@ class _Heads:
             return NotImplemented
         with self._torch.no_grad():
             like = step(later.like)
-        return self._made(later.hidden, (*later.steps, step), like, later.has_graph)
+        if not hasattr(like, "dtype"):  # the name of its type
+            return NotImplemented
+        same = later.same if name in _OF_THE_SAME and like.dtype is later.like.dtype else None
+        return self._made(later.hidden, (*later.steps, step), like, later.has_graph, same)
 
     def _loss(
         self, function: Any, later: Any, target: Any, weight: Any = None, *args: Any,
@@ -214,11 +229,51 @@ class _Heads:
         if 2 * taken.numel() <= later.hidden.numel():
             self.spared += 1
         if is_sliced and is_all_words:
-            return self._made(taken, later.steps, later.like, later.has_graph)
+            return self._made(taken, later.steps, later.like, later.has_graph, later.same)
         made = later.compute(taken)
-        return made if is_all_words else made[(Ellipsis, words)]
+        made = made if is_all_words else made[(Ellipsis, words)]
+        if all(isinstance(each, (int, slice)) for each in entries):
+            later.same.take(made)
+        return made
 
 
+class _Same:
+    """Tensors that would be views of one memory. Each is computed by itself: what is written to one
+    is not in the others."""
+
+    def __init__(self) -> None:
+        self.laters: Any = weakref.WeakSet()
+        self.taken: list[tuple[Any, Any]] = []
+        """Those that were computed of it, and how often they were written to then; the values of
+        what does not count that."""
+
+    def take(self, made: Any) -> None:
+        self.taken.append((made, made.clone() if made.is_inference() else made._version))
+
+    def is_written(self) -> bool:
+        """Whether what was computed is another now."""
+        return any(
+            not made.equal(state) if made.is_inference() else made._version != state
+            for made, state in self.taken
+        )
+
+
+def _writes(name: str) -> bool:
+    """Whether a function writes to its first argument."""
+    is_in_place = name.endswith("_") and not name.startswith("_")
+    return is_in_place or name in _IN_PLACE
+
+
+_IN_PLACE = (
+    "__setitem__",
+    "__iadd__",
+    "__isub__",
+    "__imul__",
+    "__idiv__",
+    "__itruediv__",
+    "__ipow__",
+)
+_OF_THE_SAME = ("float", "half", "bfloat16", "double", "to", "type", "contiguous", "detach")
 _SOFT = ("softmax", "log_softmax")
 _OF_EACH = (
     "float", "half", "bfloat16", "double", "to", "type", "mul", "__mul__", "__rmul__", "div",

@@ -1055,6 +1055,7 @@ def logits_asked():
         kind = type(logits)
         assert torch.allclose(logits.argmax(-1)[0], right.argmax(-1))
         assert soft.sum(-1).shape == logits.shape[:2]
+        assert logits.type() == "torch.FloatTensor"
         late = HEAD(hidden)
         hidden += 1
         try:
@@ -1913,6 +1914,34 @@ def write_unseen(name):
     return torch.equal(torch.stack(made[:6]), torch.stack(made[6:]))
 
 
+WRITES_TO_LOGITS = {
+    "the last, and all are read": lambda logits: (logits[:, -1].div_(2.0), logits.sum()),
+    "the last, and it is taken again": lambda logits: (logits[:, -1].div_(2.0), logits[:, -1]),
+    "what is seen in another shape": lambda logits: logits.view(-1, 4096).add_(1),
+    "what is of that type already": lambda logits: logits.float().mul_(2),
+    "elements": lambda logits: logits.detach().__setitem__(0, 1.0),
+    "the last, which is read": lambda logits: logits[:, -1].div_(2.0).sum(),
+    "all, which are read": lambda logits: logits.div_(2.0).sum(),
+    "a copy": lambda logits: logits.clone().zero_(),
+}
+
+
+def write_to_logits():
+    """Those of which another tensor would see what was written: the cure is not applied again."""
+    refused = []
+    for mode in (torch.no_grad, torch.inference_mode):
+        for name, write in WRITES_TO_LOGITS.items():
+            asked = cures()["logits_asked"]("")
+            asked.prepare(torch)
+            undo = asked.apply(torch)
+            with mode():
+                write(HEAD(torch.ones(2, 8, 3)))
+            undo()
+            if asked.is_written:
+                refused.append(name)
+    return refused
+
+
 def write_to_one_of_two():
     """What was given twice is one tensor: where it is written to, the cure is not applied again."""
     kept, x = cures()["results_kept"](""), torch.ones(2)
@@ -1949,6 +1978,8 @@ def skip_what_is_trained_through():
 assert threading.active_count() == 1
 assert not skip_what_is_trained_through()
 assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
+BEFORE["logits_asked"]()
+assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
 assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
