@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import ROUNDING, CannotApply, Cure, combined, replaced
 from .later import Value, class_of_later
+from .writes import UNCOUNTED, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -236,8 +237,8 @@ class AttentionFused(Cure):
             return False
         if bias.is_cuda and torch.cuda.is_current_stream_capturing():
             return False
-        key = id(scores.mask), None if scores.mask.is_inference() else scores.mask._version
-        if key[1] is not None and key in self._biases:
+        key = id(scores.mask), writes_of(scores.mask)
+        if key[1] is not UNCOUNTED and key in self._biases:
             return bool(self._biases[key][1])
         let = bias == 0
         causal = torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).tril()
@@ -246,7 +247,7 @@ class AttentionFused(Cure):
             looks.append(not bool(is_other))
         else:
             self._differs = is_other if self._differs is None else self._differs | is_other
-        if key[1] is not None:
+        if key[1] is not UNCOUNTED:
             if len(self._biases) >= MOST_BIASES:
                 del self._biases[next(iter(self._biases))]
             self._biases[key] = scores.mask, looks[-1]
@@ -269,11 +270,11 @@ class _Scores:
         self.dtype: Any = None
         """The type that it was turned into last."""
         self.has_graph = bool(queries.requires_grad or keys.requires_grad)
-        self._writes = _writes(queries), _writes(keys)
+        self._writes = writes_of(queries), writes_of(keys)
 
     def check(self) -> None:
         """Raises RuntimeError where queries or keys were written to."""
-        if (_writes(self.queries), _writes(self.keys)) != self._writes:
+        if (writes_of(self.queries), writes_of(self.keys)) != self._writes:
             raise RuntimeError("gputui: queries or keys were written to before they were used")
 
     def but(self, **changes: Any) -> _Scores:
@@ -291,10 +292,6 @@ class _Scores:
             bias=bias if is_first else self.bias + bias, mask=mask, is_one=is_first,
             is_given=is_first and bias is mask, has_graph=self.has_graph or bias.requires_grad,
         )  # fmt: skip
-
-
-def _writes(tensor: Any) -> Any:
-    return None if tensor.is_inference() else tensor._version
 
 
 class _Product:
@@ -316,12 +313,12 @@ def _number(value: Any) -> float:
     if value.numel() != 1 or value.requires_grad:
         raise TypeError
     held, writes, number = _NUMBERS.get(id(value), (None, None, 0.0))
-    if held is not value or writes != _writes(value) or value.is_inference():
+    if held is not value or writes != writes_of(value) or value.is_inference():
         if value.is_cuda and (value.is_inference() or len(_NUMBERS) >= MOST_NUMBERS):
             raise TypeError
         number = float(value)
         if value.is_cuda:
-            _NUMBERS[id(value)] = value, _writes(value), number
+            _NUMBERS[id(value)] = value, writes_of(value), number
     return number
 
 

@@ -11,7 +11,7 @@ from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
 from .later import Value, class_of_later
-from .writes import counting_fused_steps, writes_of_weights
+from .writes import counting_fused_steps, writes_of, writes_of_weights
 
 if TYPE_CHECKING:
     from . import Undo
@@ -226,6 +226,7 @@ class _Text:
                 return whole
         self._note(ids, columns, others, made.past_key_values, logits)
         rows, own_ids = tuple(self._rows or ()), self._ids
+        writes = list(map(writes_of, rows))
         keeps = given.get("logits_to_keep", 0)
         made.past_key_values = (
             None if given.get("use_cache") is False else copy_of_cache(self._cache)
@@ -237,13 +238,13 @@ class _Text:
             shape = (len(ids), count, logits.shape[2])
 
             def whole_text() -> Any:
-                if rows:
+                if rows and writes == list(map(writes_of, rows)):
                     return self._torch.cat(rows, 1)[:, -count:]
                 return self._forward(**{**given, key: own_ids}).logits[:, -count:]
 
             value = Value(self._torch, whole_text)
             made.logits = self._later(shape, logits.dtype, logits.device, value)
-            made.logits.last = logits
+            made.logits.last = logits.clone()  # the program may write to it
         return made
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .writes import writes_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,27 +35,23 @@ class Value:
         self.has_gradients = torch.is_grad_enabled()
         self.tensor: Any = None
         """What it gave; None before that."""
-        self._version: Any = None
+        self._writes: Any = None
 
     def now(self) -> Any:
         """The tensor. Raises RuntimeError where that was written to since it was made."""
         if self.tensor is None:
             self.tensor = self._make()
             del self._make
-            self._version = _version(self.tensor)
+            self._writes = writes_of(self.tensor)
         return self.tensor
 
     def as_made(self) -> Any:
         """The tensor, for what was computed of it before it was known. Raises RuntimeError where it
         was written to since."""
         made = self.now()
-        if _version(made) != self._version:
+        if writes_of(made) != self._writes:
             raise RuntimeError("gputui: a tensor was written to before it was used")
         return made
-
-
-def _version(tensor: Any) -> Any:
-    return None if tensor.is_inference() else tensor._version
 
 
 def class_of_later(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .later import Value, class_of_later, in_modes_of_now
+from .writes import writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,12 +135,12 @@ class _Heads:
     ) -> Any:  # fmt: skip
         """Logits of hidden states by these steps, of a type and a width like those; of the memory
         of these, where torch would make a view."""
-        writes = None if hidden.is_inference() else hidden._version
+        writes = writes_of(hidden)
         same = same or _Same()
 
         def compute(rows: Any) -> Any:
             self._cure.is_written |= same.is_written()
-            if writes is not None and hidden._version != writes:
+            if writes_of(hidden) != writes:
                 raise RuntimeError("gputui: hidden states were written to before they were used")
             for step in steps:
                 rows = step(rows)

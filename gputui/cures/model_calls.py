@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections import deque
 from typing import Any, NamedTuple
 
@@ -69,11 +70,22 @@ def with_forward(model: Any, forward: Any) -> tuple[Any, str, Any]:
     for what it may pass: they stay."""
     real = model.forward
 
-    @functools.wraps(real)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
+    if getattr(real, "__self__", None) is not model:  # another's wrapper
 
-    return model, "forward", called
+        @functools.wraps(real)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return forward(*args, **kwargs)
+
+        return model, "forward", called
+
+    own = real.__func__
+
+    @functools.wraps(own)
+    def called_of(itself: Any, *args: Any, **kwargs: Any) -> Any:
+        # A copy of the model has what is called here as its own, bound to itself.
+        return forward(*args, **kwargs) if itself is model else own(itself, *args, **kwargs)
+
+    return model, "forward", types.MethodType(called_of, model)
 
 
 def is_gone_through_again() -> bool:

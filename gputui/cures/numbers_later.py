@@ -63,7 +63,7 @@ class ItemsLater(Cure):
             place = None if batch is None else batch.add(value)
             if batch is None or place is None:
                 batch = batches[key] = _Batch(torch, spared)
-                place = batch.add(value)
+                place = batch.add(value) or 0
             return Number(functools.partial(batch.value, place), 0)
 
         def off() -> None:

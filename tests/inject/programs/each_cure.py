@@ -1098,6 +1098,9 @@ def texts_kept():
         SUMMING.forward(text + 1)
         SUMMING.forward(text)  # another text
         assert SUMMING.forward(torch.cat((text + 1, text), 1)).logits.sum() > 0
+        lengths, another = SUMMING.lengths, copy.deepcopy(SUMMING)
+        assert another.forward(text + 7).logits.equal((text + 7).cumsum(1).float()[..., None])
+        assert (another.lengths[-1], SUMMING.lengths) == (13, lengths), "a copy has its own"
         SUMMING.weights = [torch.zeros(1)]
         SUMMING.forward(text)
         SUMMING.weights[0].add_(1)  # it is trained
