@@ -155,6 +155,8 @@ class AttentionFused(Cure):
         places = [place for place, each in enumerate(args) if type(each) is kind]
         if len(places) != 1 or any(type(each) is kind for each in kwargs.values()):
             return NotImplemented
+        if name not in _COMMUTING and places[0] != _PLACES.get(name, 0):
+            return NotImplemented  # b - scores is not scores - b
         later = args[places[0]]
         scores, others = later.scores, [each for each in args if each is not later]
         if later.value.tensor is not None or torch.is_grad_enabled() != later.value.has_gradients:
@@ -270,12 +272,14 @@ class _Scores:
         self.dtype: Any = None
         """The type that it was turned into last."""
         self.has_graph = bool(queries.requires_grad or keys.requires_grad)
-        self._writes = writes_of(queries), writes_of(keys)
+        self._held = [(each, writes_of(each)) for each in (queries, keys)]
 
     def check(self) -> None:
-        """Raises RuntimeError where queries or keys were written to."""
-        if (writes_of(self.queries), writes_of(self.keys)) != self._writes:
-            raise RuntimeError("gputui: queries or keys were written to before they were used")
+        """Raises RuntimeError where queries, keys or a mask were written to."""
+        if any(writes_of(each) != writes for each, writes in self._held):
+            raise RuntimeError(
+                "gputui: queries, keys or a mask were written to before they were used"
+            )
 
     def but(self, **changes: Any) -> _Scores:
         """The same, but for these."""
@@ -288,10 +292,13 @@ class _Scores:
     def plus(self, bias: Any, mask: Any) -> _Scores:
         """With something added: a bias, made of a mask."""
         is_first = self.bias is None
-        return self.but(
+        made = self.but(
             bias=bias if is_first else self.bias + bias, mask=mask, is_one=is_first,
             is_given=is_first and bias is mask, has_graph=self.has_graph or bias.requires_grad,
         )  # fmt: skip
+        if is_first and bias is mask:
+            made._held = [*self._held, (mask, writes_of(mask))]
+        return made
 
 
 class _Product:
@@ -486,5 +493,8 @@ _STEPS = {
 }  # fmt: skip
 """What is done with scores, by the names of torch's functions and methods."""
 
+_COMMUTING = ("mul", "__mul__", "__rmul__", "multiply", "add", "__add__", "__radd__")
+_PLACES = {"where": 1, "einsum": 1}
+"""Where scores stand among what other functions are given, if not first."""
 _IN_PLACE = ("mul_", "__imul__", "div_", "__itruediv__", "add_", "__iadd__", "sub_", "__isub__",
              "masked_fill_")  # fmt: skip

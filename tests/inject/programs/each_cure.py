@@ -1001,8 +1001,34 @@ class OwnSoftmax(torch.autograd.Function):
         return gradient
 
 
+BARRED = torch.ones(6, 6, dtype=torch.bool).triu(1)
+ODD_ATTENTION = {
+    "what is barred first": lambda s, v: torch.where(BARRED, -1e9, s).softmax(-1) @ v,
+    "subtracted from": lambda s, v: (BARRED.float() - s).softmax(-1) @ v,
+    "by torch": lambda s, v: torch.sub(BARRED.float(), s).softmax(-1) @ v,
+    "divided by": lambda s, v: (BARRED.float() / s).softmax(-1) @ v,
+    "from the left": lambda s, v: v.mT.matmul(s.softmax(-1)),
+    "summed from the left": lambda s, v: torch.einsum("bjd,bij->bid", v, s.softmax(-1)),
+    "added into another": lambda s, v: BARRED.float().expand(3, 6, 6).clone().add_(s).softmax(-1)
+    @ v,
+}
+
+
 @check
 def attention_fused():
+    q, k, v = torch.randn(3, 3, 6, 4, generator=torch.Generator().manual_seed(0))
+    for name, attend in ODD_ATTENTION.items():
+        right = attend(torch.baddbmm(torch.zeros(3, 6, 6), q, k.mT), v)
+        assert torch.allclose(attend(q @ k.mT, v), right, atol=1e-4), name
+    mask = torch.zeros(6, 6)
+    barred = (q @ k.mT + mask).softmax(-1)
+    mask += BARRED * -1e9
+    try:
+        barred @ v
+    except RuntimeError:  # it does not say what was there before
+        assert type(barred) is not torch.Tensor
+    else:
+        assert type(barred) is torch.Tensor, "it does not see what was written"
     draw, called = torch.Generator().manual_seed(0), []
     real = torch.nn.functional.scaled_dot_product_attention
 
