@@ -1883,6 +1883,34 @@ def leave_a_device_meanwhile():
     return before, during, torch._C._len_torch_function_stack()
 
 
+class Stateful(torch.nn.Sequential):
+    count = 0
+
+    def forward(self, x):
+        self.count += 1
+        return super().forward(x) + self.count
+
+
+def count_calls():
+    """A module that holds what it gives for equal tensors."""
+    equal_inputs.InputsKept.is_worth = lambda *_: True
+    kept, module = cures()["inputs_kept"](""), Stateful(torch.nn.ReLU(), torch.nn.Linear(1, 1))
+    kept.prepare(torch)
+    module[1].weight.data.zero_()
+    module[1].bias.data.zero_()
+    module.eval()
+    with torch.no_grad():
+        counts = [module(torch.ones(1)).item() for _ in range(5)]
+        undo = kept.apply(torch)
+        counts += [module(torch.ones(1)).item() for _ in range(5)]
+        undo()
+    assert counts == list(range(1, 11))
+    try:
+        kept.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def write_what_is_kept():
     """In inference mode, where that is seen at the end only."""
     kept = cures()["results_kept"]("")
@@ -2011,6 +2039,7 @@ BEFORE["logits_asked"]()
 assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
+assert count_calls() == "a model gives something else for equal tensors"
 assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))
