@@ -20,6 +20,8 @@ LEAST_ON_S = 0.05
 """Of steps, in which a program that takes rows has taken some."""
 LEAST_INDEX = 256
 """Numbers that are copied from the GPU only to index with."""
+MOST_COMPARED_BYTES = 1 << 25
+"""Of a table, rows that are as far from each other as it takes."""
 MOST_TABLES, MOST_WRITES = 8, 3
 """Tensors whose copies are kept, and times that one may be written to until it is not."""
 
@@ -27,7 +29,9 @@ MOST_TABLES, MOST_WRITES = 8, 3
 class RowsOnGpu(Cure):
     """What is taken of a tensor on the host by an index, table[ids].to(device), is taken of a copy
     of it that stays on the GPU; where the index comes from the GPU, too, it stays there. What is
-    used in any other way than to be copied, or to index with, is computed as it was."""
+    used in any other way than to be copied, or to index with, is computed as it was. What numpy, or
+    another process, writes to a table is not counted: rows all over it are compared at the end, and
+    where one is another, the cure is not applied again."""
 
     name = "rows_on_gpu"
     title = "rows of a tensor on the host are gathered from a copy on the GPU"
@@ -36,9 +40,11 @@ class RowsOnGpu(Cure):
     change = "table = table.to(device) once, before the loop; table[ids] there"
     advice = "what is indexed at that line"
 
-    _is_useless = False
+    _is_useless = _was_written = False
 
     def apply(self, torch: Any) -> Undo:
+        if self._was_written:
+            raise CannotApply("the table is written to, and not by torch")
         if self._is_useless:
             raise CannotApply("no rows of a large tensor on the host are copied to the GPU")
         tensor, began_s = torch.Tensor, time.monotonic()
@@ -56,6 +62,7 @@ class RowsOnGpu(Cure):
             return cpu(source, *args, **kwargs) if later is None else later
 
         def look() -> None:
+            self._was_written = rows.differ()
             self._is_useless = not rows.count and time.monotonic() - began_s > LEAST_ON_S
 
         return combined(look, replaced((tensor, "__getitem__", indexed), (tensor, "cpu", copied)))
@@ -170,6 +177,17 @@ class _Rows:
                 return place if self._cure.is_far(place) else None
         return None
 
+    def differ(self) -> bool:
+        """Whether rows of a copy are not those of its table, which nobody counts as written to."""
+        torch = self._torch
+        for table, writes, copy, _ in self._tables.values():
+            row_bytes = max(1, table.nbytes // max(1, len(table)))
+            every = max(1, len(table) * row_bytes // MOST_COMPARED_BYTES)
+            bits = [each[::every].cpu().contiguous().view(torch.uint8) for each in (table, copy)]
+            if table._version == writes and not bits[0].equal(bits[1]):
+                return True
+        return False
+
     def _may_stay(self, table: Any) -> bool:
         kept = self._tables.get(id(table))
         if kept is None:
@@ -183,5 +201,10 @@ class _Rows:
         kept = self._tables.get(id(table))
         if kept is None or kept[1] != table._version:
             count = kept[3] + 1 if kept is not None else 1
-            kept = self._tables[id(table)] = [table, table._version, table.to(device), count]
+            kept = self._tables[id(table)] = [
+                table,
+                table._version,
+                table.to(device, copy=True),
+                count,
+            ]
         return kept[2]

@@ -1999,6 +1999,20 @@ def write_to_logits():
     return refused
 
 
+def write_table_by_numpy():
+    """What nobody counts is seen at the end."""
+    kept, written = cures()["rows_on_gpu"](""), numpy.zeros((1 << 15, 32))
+    table = torch.from_numpy(written)
+    undo = kept.apply(torch)
+    table[torch.arange(4096)].to("cpu", copy=True)
+    written[1::2] = 1
+    undo()
+    try:
+        kept.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def write_to_one_of_two():
     """What was given twice is one tensor: where it is written to, the cure is not applied again."""
     kept, x = cures()["results_kept"](""), torch.ones(2)
@@ -2036,6 +2050,8 @@ assert threading.active_count() == 1
 assert not skip_what_is_trained_through()
 assert switch_in_inference_mode() == [torch.bfloat16, torch.float32]
 BEFORE["logits_asked"]()
+BEFORE["rows_on_gpu"]()
+assert write_table_by_numpy() == "the table is written to, and not by torch"
 assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
