@@ -369,9 +369,10 @@ def _compared(name: str) -> Any:
 
 
 for _name in (
-    "abs", "add", "and", "array", "floordiv", "format", "getitem", "invert", "iter", "len", "mod",
-    "mul", "neg", "or", "pow", "radd", "repr", "rfloordiv", "rmod", "rmul", "rpow", "rsub",
-    "rtruediv", "setitem", "str", "sub", "truediv", "xor",
+    "abs", "add", "and", "array", "floordiv", "format", "getitem", "iadd", "iand", "ifloordiv",
+    "imod", "imul", "invert", "ior", "ipow", "isub", "iter", "itruediv", "ixor", "len", "lshift",
+    "mod", "mul", "neg", "or", "pos", "pow", "radd", "reduce_ex", "repr", "rfloordiv", "rmod",
+    "rmul", "rpow", "rshift", "rsub", "rtruediv", "setitem", "str", "sub", "truediv", "xor",
 ):  # fmt: skip
     setattr(_Element, f"__{_name}__", _of_tensor(f"__{_name}__"))
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):

@@ -905,6 +905,12 @@ def items_together():
     table.zero_()
     assert (total, one, table[2, 1].item()) == ((5 + 8007) / 2, 16001.0, 0.0)
     rows = torch.arange(4.0).view(2, 2)
+    entry = rows[0, 0]
+    entry += 1  # which writes to all
+    entry = rows[0, 0]
+    entry -= 1
+    assert rows.flatten().tolist() == [0, 1, 2, 3]
+    assert pickle.loads(pickle.dumps([rows[1, 1]]))[0].equal(rows[1, 1])
     assert [row[1].item() for row in rows] == [1.0, 3.0]
     x.numpy()[3] = 5.0
     assert x[3].item() == x[3] == 5.0
