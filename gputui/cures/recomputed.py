@@ -350,7 +350,8 @@ class _Beginning:
 class CacheGrows(Cure):
     """A tensor that grows by torch.cat, such as a decoder's keys and values, grows within memory
     that has room for it: what was there is not read and written again. What is given out are parts
-    of that memory, and only the newest of them grows."""
+    of that memory, and only the newest of them grows: where the program writes to one in place, the
+    cure is not applied again."""
 
     name = "cache_grows"
     title = "tensors that grow by torch.cat grow in place"
@@ -359,7 +360,11 @@ class CacheGrows(Cure):
     change = "a buffer of the full length, made once, and slices of it"
     advice = r"torch\.cat"
 
+    _was_written = False
+
     def apply(self, torch: Any) -> Undo:
+        if self._was_written:
+            raise CannotApply("tensors that grow are written to in place")
         growing: dict[int, _Growing] = {}
         cat = torch.cat
 
@@ -374,6 +379,7 @@ class CacheGrows(Cure):
             first = tensors[0]
             before = growing.pop(id(first), None)
             made = None
+            self._was_written |= before is not None and before.was_written()
             if before is not None and before.tensor() is first:
                 made = before.with_more(torch, tensors[1], dim % tensors[0].dim())
             if made is None:
@@ -384,7 +390,12 @@ class CacheGrows(Cure):
             return made.given()
 
         places = [(torch, name, grown) for name in ("cat", "concat", "concatenate")]
-        return combined(growing.clear, replaced(*places))
+
+        def off() -> None:
+            self._was_written |= any(each.was_written() for each in growing.values())
+            growing.clear()
+
+        return combined(off, replaced(*places))
 
     def is_worth(self, tensors: Any) -> bool:
         """Whether the first is much, on a GPU, and the second little."""
@@ -413,6 +424,12 @@ class _Growing:
         newest, self.newest = self.newest, None
         return newest
 
+    def was_written(self) -> bool:
+        """Whether the program wrote to memory that several tensors are parts of. Writes to that of
+        inference mode are not counted."""
+        memory = self._memory
+        return not (memory is None or memory.is_inference() or memory._version == self._version)
+
     def with_more(self, torch: Any, more: Any, dim: int) -> _Growing | None:
         """With more behind it; None where that has no place in it."""
         first: Any = self.tensor()
@@ -429,8 +446,8 @@ class _Growing:
                 return None
             memory = torch.empty(shape, dtype=first.dtype, device=first.device)
             memory.narrow(dim, 0, have).copy_(first)
-        elif not memory.is_inference() and memory._version != self._version:
-            return None  # the program writes to it
+        elif self.was_written():
+            return None
         memory.narrow(dim, have, more.shape[dim]).copy_(more)
         newest = memory.narrow(dim, 0, whole)
         version = 0 if memory.is_inference() else memory._version

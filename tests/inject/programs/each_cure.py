@@ -1917,6 +1917,24 @@ def count_calls():
         return str(reason)
 
 
+def write_to_what_grows():
+    recomputed.CacheGrows.is_worth = lambda *_: True
+    grows, more = cures()["cache_grows"](""), torch.ones(1)
+    undo = grows.apply(torch)
+    with torch.no_grad():
+        second = torch.cat((torch.cat((torch.ones(4), more)), more))
+    undo()
+    undo = grows.apply(torch)  # nothing was written to
+    with torch.no_grad():
+        second = torch.cat((torch.cat((torch.ones(4), more)), more))
+        second.zero_()
+    undo()
+    try:
+        grows.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def write_what_is_kept():
     """In inference mode, where that is seen at the end only."""
     kept = cures()["results_kept"]("")
@@ -2062,6 +2080,7 @@ assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
 assert count_calls() == "a model gives something else for equal tensors"
+assert write_to_what_grows() == "tensors that grow are written to in place"
 assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))
