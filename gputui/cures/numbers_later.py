@@ -134,13 +134,13 @@ def with_floats(data: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def let_numbers_be_taken(torch: Any) -> None:
-    """Has torch.tensor, torch.as_tensor and json take numbers that stand for a float, for good:
-    some are used long after the cure was switched off."""
+    """Has torch.tensor, torch.as_tensor, torch.save and json take numbers that stand for a
+    float, for good: some are used long after the cure was switched off."""
 
     def taking(function: Any) -> Any:
         @functools.wraps(function)
-        def called(data: Any, *args: Any, **kwargs: Any) -> Any:
-            return function(with_floats(data), *args, **kwargs)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(with_floats, args), **with_floats(kwargs))
 
         return called
 
@@ -152,6 +152,8 @@ def let_numbers_be_taken(torch: Any) -> None:
 
     replaced(
         (torch, "tensor", taking(torch.tensor)), (torch, "as_tensor", taking(torch.as_tensor)),
+        # Of torch.save, by whatever name it is called: torch.load takes no other class.
+        (torch.serialization, "_save", taking(torch.serialization._save)),
         (json.JSONEncoder, "iterencode", encoded),
     )  # fmt: skip
 

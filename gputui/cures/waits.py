@@ -347,8 +347,8 @@ def _as_tensor(value: Any) -> Any:
 
 
 def _of_tensor(name: str) -> Any:
-    def called(self: _Element, *args: Any) -> Any:
-        return getattr(_as_tensor(self), name)(*map(_as_tensor, args))
+    def called(self: _Element, *args: Any, **kwargs: Any) -> Any:
+        return getattr(_as_tensor(self), name)(*map(_as_tensor, args), **kwargs)
 
     return called
 
@@ -373,6 +373,7 @@ for _name in (
     "imod", "imul", "invert", "ior", "ipow", "isub", "iter", "itruediv", "ixor", "len", "lshift",
     "mod", "mul", "neg", "or", "pos", "pow", "radd", "reduce_ex", "repr", "rfloordiv", "rmod",
     "rmul", "rpow", "rshift", "rsub", "rtruediv", "setitem", "str", "sub", "truediv", "xor",
+    "ilshift", "irshift", "rand", "ror", "rxor",
 ):  # fmt: skip
     setattr(_Element, f"__{_name}__", _of_tensor(f"__{_name}__"))
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):

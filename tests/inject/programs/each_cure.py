@@ -868,6 +868,11 @@ def items_together():
     x += 1
     pairs = [(a.item(), b.item()) for a, b in zip(x, 2 * x, strict=True)]
     assert pairs == [(2.0, 4.0)] * 4
+    changed = x.clone()
+    element = changed[0]
+    element += 5
+    assert (changed.tolist(), element.item()) == ([7.0, 2.0, 2.0, 2.0], 7.0)
+    assert numpy.array(x[0]) == 2.0
     views = list(x)
     assert (float(views[0]), int(views[1]), bool(views[2])) == (2.0, 2, True)
     with torch.inference_mode():
@@ -1172,6 +1177,10 @@ def items_later():
     assert text == "1893.000, 74.00 148.0 4", text
     last = seen[-1]
     assert isinstance(last, float)
+    file = io.BytesIO()
+    torch.save(obj={"loss": [x.item()]}, f=file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == {"loss": [x.item()]}
     assert (last > 73, last == 74, bool(last), int(last), -last, last**2) == (
         True, True, True, 74, -74, 74**2,
     )  # fmt: skip
