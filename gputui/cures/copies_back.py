@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import PLAIN, ROUNDING, CannotApply, Cure, combined, replaced
 from .copies import LEAST_BYTES, free_bytes_of_gpu
 from .later import Value, class_of_later
+from .writes import writes_to_first
 
 if TYPE_CHECKING:
     from . import Undo
@@ -42,10 +43,16 @@ class ReducedFirst(Cure):
     advice = "copy back"
 
     _is_useless = False
+    is_written = False
+    """Whether the program writes to a tensor that others would see it in."""
 
     def apply(self, torch: Any) -> Undo:
         if self._is_useless:
             raise CannotApply("of no tensor that is copied from the GPU a part is used alone")
+        if self.is_written:
+            raise CannotApply(
+                "what is copied from the GPU is written to by way of one of its parts"
+            )
         tensors, began_s = _Tensors(torch, self), time.monotonic()
         cpu, to = torch.Tensor.cpu, torch.Tensor.to
 
@@ -101,7 +108,7 @@ class _Tensors:
             return None
         return self._made(source.detach().clone())  # the program may write to it
 
-    def _made(self, source: Any) -> Any:
+    def _made(self, source: Any, family: Any = None) -> Any:
         held = [source]
 
         def copied() -> Any:
@@ -110,6 +117,8 @@ class _Tensors:
         with self._torch.no_grad():
             made = self._kind(source.shape, source.dtype, "cpu", Value(self._torch, copied))
         made.held, made.bytes = held, source.untyped_storage().nbytes()
+        made.family = weakref.WeakSet() if family is None else family
+        made.family.add(made)
         self._held.add(made)
         return made
 
@@ -117,6 +126,8 @@ class _Tensors:
         """What is done with one, where it is; NotImplemented where its values are needed."""
         later: Any = args[0] if args else None
         name = getattr(function, "__name__", "")
+        if type(later) is self._kind and writes_to_first(name):
+            self._cure.is_written |= len(later.family) > 1
         if type(later) is not self._kind or not later.held:
             return NotImplemented
         if name in ("cuda", "to"):
@@ -152,7 +163,7 @@ class _Tensors:
         source = later.held[0]
         sizes = [each.numel() * each.element_size() for each in (made, source)]
         self.reduced += 2 * sizes[0] <= sizes[1]
-        return self._made(made)
+        return self._made(made, later.family)
 
     def _there(self, value: Any, later: Any) -> Any:
         """An argument for a tensor on the GPU; NotImplemented of one that is not for it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .later import Value, class_of_later, in_modes_of_now
-from .writes import writes_of
+from .writes import writes_of, writes_to_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ class _Heads:
         later: Any = args[0] if args else None
         others = args[1:]
         name = getattr(function, "__name__", "")
-        if type(later) is self._later and _writes(name):
+        if type(later) is self._later and writes_to_first(name):
             self._cure.is_written |= len(later.same.laters) + len(later.same.taken) > 1
         if type(later) is not self._later or later.value.tensor is not None:
             return NotImplemented
@@ -259,21 +259,6 @@ class _Same:
         )
 
 
-def _writes(name: str) -> bool:
-    """Whether a function writes to its first argument."""
-    is_in_place = name.endswith("_") and not name.startswith("_")
-    return is_in_place or name in _IN_PLACE
-
-
-_IN_PLACE = (
-    "__setitem__",
-    "__iadd__",
-    "__isub__",
-    "__imul__",
-    "__idiv__",
-    "__itruediv__",
-    "__ipow__",
-)
 _OF_THE_SAME = ("float", "half", "bfloat16", "double", "to", "type", "contiguous", "detach")
 _SOFT = ("softmax", "log_softmax")
 _OF_EACH = (

@@ -41,3 +41,20 @@ def counting_fused_steps() -> Undo:
     optimizers = sys.modules["torch.optim.optimizer"]
     undo: Undo = optimizers.register_optimizer_step_post_hook(stepped).remove
     return undo
+
+
+def writes_to_first(name: str) -> bool:
+    """Whether a function writes to its first argument."""
+    is_in_place = name.endswith("_") and not name.startswith("_")
+    return is_in_place or name in _IN_PLACE
+
+
+_IN_PLACE = (
+    "__setitem__",
+    "__iadd__",
+    "__isub__",
+    "__imul__",
+    "__idiv__",
+    "__itruediv__",
+    "__ipow__",
+)

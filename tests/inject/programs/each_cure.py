@@ -1944,6 +1944,24 @@ def write_to_what_grows():
         return str(reason)
 
 
+def write_to_a_part():
+    """Of what is copied from the GPU: the rest does not see it."""
+    copies_back.ReducedFirst.is_far = lambda _, source: type(source) is torch.Tensor
+    reduced = cures()["reduced_first"]("")
+    undo = reduced.apply(torch)
+    first = torch.ones(4, 4).cpu()[0]
+    first /= 2  # nothing else is of that memory
+    undo()
+    undo = reduced.apply(torch)
+    whole = torch.ones(4, 4).cpu()
+    whole[0].zero_()
+    undo()
+    try:
+        reduced.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def write_what_is_kept():
     """In inference mode, where that is seen at the end only."""
     kept = cures()["results_kept"]("")
@@ -2090,6 +2108,7 @@ assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
 assert count_calls() == "a model gives something else for equal tensors"
 assert write_to_what_grows() == "tensors that grow are written to in place"
+assert write_to_a_part().endswith("is written to by way of one of its parts")
 assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
 assert write_what_is_kept() == "what modules are given again was written to between"
 print(json.dumps({name: outcome(kind) for name, kind in cures().items()}))
