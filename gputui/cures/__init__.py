@@ -35,6 +35,10 @@ is an ablation, whose results are wrong: what is measured is what the named thin
 that also leaves out the work behind it gains more: 1.12 was measured of a program without its
 waits for norms that it logs, 1.50 of one that does not compute them in each step."""
 
+LEAST_ON_S = 0.05
+"""How long a cure is on at least before it says that it found nothing to change: shorter, no step
+of the program may have come to it."""
+
 COMPILING_S = 40.0
 """What compiling a model took of 20 to 60 s in trials."""
 

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import ROUNDING, CannotApply, Cure, combined, replaced
+from . import LEAST_ON_S, ROUNDING, CannotApply, Cure, combined, replaced
 from .later import Value, class_of_later
 from .writes import UNCOUNTED, writes_of
 
@@ -21,7 +21,6 @@ MOST_WIDE = 256
 """A head, for which there are fused kernels."""
 BARRED = -1e4
 """What is added to a score that shall not count, or less."""
-LEAST_ON_S = 0.05
 MOST_READ = 2
 """Times that the scores of a line are read by something else until they are computed at once."""
 CAUSAL_LOOKS = 4

@@ -8,15 +8,13 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import PLAIN, ROUNDING, CannotApply, Cure, combined, replaced
+from . import LEAST_ON_S, PLAIN, ROUNDING, CannotApply, Cure, combined, replaced
 from .copies import LEAST_BYTES, free_bytes_of_gpu
 from .later import Value, class_of_later
 from .writes import writes_to_first
 
 if TYPE_CHECKING:
     from . import Undo
-
-LEAST_ON_S = 0.05
 
 _ON_GPU = (
     "__getitem__", "select", "narrow", "squeeze", "unsqueeze", "argmax", "argmin", "max",

@@ -7,7 +7,17 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls, replaced
+from . import (
+    ANY,
+    LEAST_ON_S,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    combined,
+    instances,
+    model_calls,
+    replaced,
+)
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
 from .later import Value, class_of_later
@@ -70,8 +80,8 @@ class TextsKept(Cure):
         return combined(look, replaced(*wrapped), counting_fused_steps())
 
 
-LEAST_ON_S, LEAST_CALLS = 0.05, 3
-"""Time and calls after which a model whose texts do not grow is known."""
+LEAST_CALLS = 3
+"""Calls after which a model whose texts do not grow is known."""
 CHECKED = 2
 """Calls that are made both ways at first, then one at each power of two."""
 HELD = 8

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import ANY, EXACT, PLAIN, CannotApply, Cure, combined, replaced
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
-from .results_kept import has_same_bits, random_states
+from .results_kept import has_hooks, has_same_bits, random_states
 from .writes import counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class InputsKept(Cure):
         owned = [*module.parameters(), *module.buffers()]
         if not owned or not self.is_worth(given) or any(each.is_inference() for each in owned):
             return None, given
-        if any(each._forward_hooks or each._forward_pre_hooks for each in module.modules()):
+        if has_hooks(module):
             return None, given
         words = [
             (each.shape, each.dtype, each.device) if isinstance(each, torch.Tensor) else each

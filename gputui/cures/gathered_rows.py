@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, CannotApply, Cure, combined, replaced
+from . import EXACT, LEAST_ON_S, CannotApply, Cure, combined, replaced
 from .copies import free_bytes_of_gpu
 from .later import Value, class_of_later
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 LEAST_TABLE_BYTES, LEAST_ROWS_BYTES = 1 << 22, 1 << 18
 """Of a tensor that is indexed, and of what is taken of it, from which it is worth a copy of all."""
-LEAST_ON_S = 0.05
-"""Of steps, in which a program that takes rows has taken some."""
 LEAST_INDEX = 256
 """Numbers that are copied from the GPU only to index with."""
 MOST_COMPARED_BYTES = 1 << 25

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import ANY, LEAST_ON_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .later import Value, class_of_later, in_modes_of_now
 from .writes import writes_of, writes_to_first
 
@@ -24,8 +24,6 @@ IGNORED = -100
 """The target that cross_entropy ignores unless ignore_index names another."""
 LAST_TARGETS, LEAST_IGNORED = 4, 0.3
 """Targets that are looked at, and the part of them from which it is worth to leave them out."""
-LEAST_ON_S, LEAST_LOOKS = 0.05, 3
-"""Time and calls of heads after which one is known all of whose logits are read."""
 
 
 class LogitsAsked(Cure):

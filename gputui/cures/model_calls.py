@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from . import replaced
 
 LAST = 16
-"""Calls that are remembered."""
+"""Calls of models that are remembered, of all together."""
 MASKS = 4
 """Of them, those whose padding is looked at."""
 LEAST_TRIMMED = 0.1

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, CannotApply, Cure, combined, replaced
+from . import EXACT, LEAST_ON_S, CannotApply, Cure, combined, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 4096
 """Values that are held on the GPU until they are read, all in one copy."""
-LEAST_ON_S, LEAST_TOGETHER = 0.05, 2
-"""Time after which a program is known that uses each value at once."""
+LEAST_TOGETHER = 2
+"""Values that wait at once, below which a program uses each as it reads it."""
 MOST_DEEP = 64
 """Sums of sums of values until they are computed."""
 

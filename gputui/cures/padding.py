@@ -6,9 +6,20 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, instances, model_calls, replaced
+from . import (
+    ANY,
+    LEAST_ON_S,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    combined,
+    instances,
+    model_calls,
+    replaced,
+)
 from .data import COLUMNS, NO_LABEL
 from .later import Value, class_of_later
+from .logits import LEAST_WORDS
 
 if TYPE_CHECKING:
     from . import Undo
@@ -57,11 +68,6 @@ class TextsTrimmed(Cure):
         )
 
 
-LEAST_ON_S = 0.05
-LEAST_WORDS = 4096
-"""Of logits: they are made as long as the texts only where that is asked of them."""
-
-
 _OF_TOKENS = ("start_logits", "end_logits")
 """What has a number for each token. Others of that shape may be of classes: 64 of a batch that was
 cut to 64 columns."""
@@ -79,7 +85,7 @@ class _Texts:
         self.calls = self.trimmed = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the model gives."""
+        """What the model gives for texts without the padding that all of them end with."""
         torch = self._torch
         given = dict(kwargs)
         if len(args) == 1:

@@ -86,7 +86,7 @@ class ResultsKept(Cure):
             made = call(module, *args, **kwargs)
             if (
                 all(map(torch.equal, before, random_states(torch))) and _is_of_tensors(made)
-                and own == _numbers_of(module) and not _has_hooks(module)
+                and own == _numbers_of(module) and not has_hooks(module)
                 and self._watch(given, owned, made)
             ):  # fmt: skip
                 result = _Result(key, (given, owned), made)
@@ -190,7 +190,8 @@ def _numbers_of(module: Any) -> list[Any]:
     return [*plain, *(len(value) for value in held if isinstance(value, (list, dict)))]
 
 
-def _has_hooks(module: Any) -> bool:
+def has_hooks(module: Any) -> bool:
+    """Whether something of the program's own is called with a module, or with one in it."""
     return any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
 
 

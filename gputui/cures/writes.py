@@ -1,4 +1,4 @@
-"""How often tensors were written to, by which what is kept of them is told from what is stale."""
+"""How often tensors were written to: what was kept of one that was written to since is stale."""
 
 from __future__ import annotations
 

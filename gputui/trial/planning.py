@@ -247,8 +247,8 @@ class Compiling:
 
     def look(self, compiled_ns: int, seconds: float, operations: int) -> None:
         """Take what was compiled, and how many operations ran on the GPU, until so many seconds
-        after the start. What is compiled is told once that has ended: while nothing runs it may
-        go on."""
+        after the start. Compiling is reported when it ends: while nothing runs on the GPU it may
+        still go on."""
         if compiled_ns - self._compiled_ns > GROWS * (seconds - self._last_s) * 1e9:
             if self._compiled_ns > COMPILED_NS:
                 self._longest_s = max(self._longest_s, seconds - self._grew_s)

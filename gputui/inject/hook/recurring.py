@@ -48,7 +48,7 @@ class _Recurring:
 
     @property
     def site(self) -> str:
-        """By source and name."""
+        """What marks the steps here, as a trial's plan names it: "loop FILE:FUNCTION"."""
         return f"{'function' if self.start is None else 'loop'} {_name(self.code)}"
 
     @property

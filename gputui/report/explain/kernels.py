@@ -682,8 +682,8 @@ AUTOCAST = (
 
 
 WITHOUT_HALF = 0.15
-"""A program without half precision is told so if it would spare at least this share of its time. Of
-160 recordings two of PyTorch's would spare as much, and have larger causes."""
+"""Share of a program's time that half precision must save at least to be a finding. Of 160
+recordings two of PyTorch's would save as much, and have larger causes."""
 
 ALL_IN_HALF = (
     'torch.autocast(device_type="cuda", dtype=torch.bfloat16) around the forward pass (bf16=True, '
