@@ -70,7 +70,9 @@ class Bf16Autocast(Cure):
 
     name = "bf16_autocast"
     title = "forward passes run in bf16 autocast"
-    answers = ("busy.matmul_simt", "attention_fp32", "busy.attention_unfused")
+    answers = (
+        "busy.matmul_simt", "outside_autocast", "attention_fp32", "busy.attention_unfused"
+    )  # fmt: skip
     result = DIFFERENT
     change = 'with torch.autocast("cuda", torch.bfloat16): around the forward pass and the loss'
     forecast = "bf16"

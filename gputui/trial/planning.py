@@ -9,7 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.state.run import MarkedSteps
 from gputui.store.journal import JournalWriter, default_path, make_folder
-from gputui.trial.proof import NEAR
+from gputui.trial.proof import LEAST_GAIN, NEAR
 from gputui.trial.runs import LAST_LINES, in_folder
 
 # The first run.
@@ -494,8 +494,9 @@ def _ablations(findings: Sequence[Finding], functions: Sequence[str]) -> list[Ca
 
 
 def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
-    """Of the finding's gains that of the cure: of its name for it, or of the advice as it is. What
-    the advice names with an if may be about something else: of that nothing is promised."""
+    """Of the finding's gains that of the cure: of its name for it, or of the advice as it is, where
+    that names it. What the advice names with an if may be about something else: of that nothing is
+    promised."""
     if cure.forecast is None:
         return None
     if cure.advice:
@@ -503,18 +504,21 @@ def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
         if named is None or finding.advice.startswith(" if ", named.end()):
             return None
     for gain in finding.gains:
-        if gain.cure == cure.forecast:
+        if gain.cure == cure.forecast or (cure.advice and re.search(cure.advice, gain.cure)):
             return gain
-    return finding.gains[0] if finding.gains and not cure.forecast else None
+    first = finding.gains[0] if finding.gains else None
+    is_of_another = first is not None and cure.forecast and (first.cure or not cure.advice)
+    return None if is_of_another else first
 
 
-def by_name_only(findings: Sequence[Finding], least: float) -> str:
-    """In a line the cure of the first finding that gives other results and promises more than the
-    gain `least`; empty where there is none."""
-    for finding in findings[:1]:
+def by_name_only(findings: Sequence[Finding], proven: Mapping[str | None, float]) -> str:
+    """In a line the first cure that gives other results and promises more of its finding than what
+    is `proven` of that, by its cause; empty where there is none."""
+    for finding in findings:
+        least = NEAR * max(LEAST_GAIN, proven.get(finding.cause, 0.0))
         for cure in answering(finding.cause):
             gain = _forecast(finding, cure) if cure.result == DIFFERENT else None
-            if gain is not None and math.sqrt(gain.low * gain.high) > NEAR * least:
+            if gain is not None and math.sqrt(gain.low * gain.high) > least:
                 return (
                     f"--cure {cure.name}: {gain.low:.1f} to {gain.high:.1f}× by forecast; tried by "
                     f"name only, because results change ({cure.title})"

@@ -597,8 +597,11 @@ class Trials(ProgramRuns):
         offs = [ns for each in self._measured for ns in each.off_ns]
         plain = [step.ns for result in self._plain if (step := run_step(result)) is not None]
         trials = tuple(map(self._trial, self._measured))
-        claimed = [trial.gain or 0.0 for trial in trials if trial.verdict == "gain"]
-        named = by_name_only(request.diagnosis.findings, max(claimed, default=LEAST_GAIN))
+        proven: dict[str | None, float] = {}
+        for trial in trials:
+            if trial.verdict == "gain":
+                proven[trial.cause] = max(trial.gain or 0.0, proven.get(trial.cause, 0.0))
+        named = by_name_only(request.diagnosis.findings, proven)
         more = more_than_proven(trials)
         if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
             more.insert(0, named)
