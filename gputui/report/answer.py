@@ -14,7 +14,6 @@ from gputui.model import units
 from gputui.model.leaves import LEAVES
 from gputui.model.units import duration
 from gputui.report.alerts import condition_text
-from gputui.report.certainty import how_sure, loop_mean
 from gputui.report.explain import (
     Analysis,
     Finding,
@@ -42,7 +41,7 @@ from gputui.report.tables.energy import RunEnergy, run_energy, span_of, used_spa
 from gputui.report.tables.machine import AlertRow, alert_rows
 from gputui.report.tables.memory import among_few
 from gputui.report.tables.serving import server_line
-from gputui.report.verdict_words import verdict_words, why_no_verdict
+from gputui.report.verdict_words import how_sure, loop_mean, verdict_words, why_no_verdict
 from gputui.report.windows import tracing_line
 from gputui.state import Readings, Run, Session, remarks
 from gputui.state.session import ClockOffset

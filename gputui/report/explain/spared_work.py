@@ -1,8 +1,9 @@
-"""Work that is done for nothing, or again: gradients that no optimizer uses, padding, layers and
-functions that are given the very tensors that they had before, rows of zeros with a one in place of
-an index.
+"""Work that is done for nothing, again, or the long way: gradients that no optimizer uses, padding,
+layers and functions that are given the very tensors that they had before, settings for debugging,
+rows of zeros with a one in place of an index, differences of all pairs in place of a product.
 
-By what the hook saw of calls in the program; findings of their own, whatever the verdict is.
+By what the hook saw of calls and settings in the program, and by kernels' names; findings of their
+own, whatever the verdict is.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gputui.model import units
-from gputui.model.leaves import Leaf
+from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain.analysis import Analysis, RunRule
 from gputui.report.explain.finding import Finding, gain_of
-from gputui.report.explain.lines import called_lines, launched_share
+from gputui.report.explain.habits import ANOMALY
+from gputui.report.explain.kernels import launched
+from gputui.report.explain.lines import called_lines, is_set, launched_share
+from gputui.report.explain.time_tree import of_scope
+from gputui.report.explain.verdict import SPEAKS
 
 # Gradients that no optimizer uses.
 
@@ -134,27 +139,16 @@ KEEP = (
 
 def repeated_layers(analysis: Analysis) -> Iterator[Finding]:
     """Layers that are given the very tensors again, unchanged, that they were given before."""
-    again = _computed_again(analysis, "layers.repeated", "layers.all", COMPUTED_AGAIN)
-    if again is None:
-        return
-    place, part, least, most = again
-    yield Finding(
+    return _computed_again(
+        analysis,
+        ("layers.repeated", "layers.all", COMPUTED_AGAIN),
         cause="repeated_layers",
-        view="kernels",
         word="layers compute the same again",
-        sentence=(
-            f"{100 * part:.0f} % of what layers compute is of the very tensors that the same layer "
-            "had had before, unchanged."
-        ),
+        sentence="{percent:.0f} % of what layers compute is of the very tensors that the same "
+        "layer had had before, unchanged.",
         advice=KEEP,
-        value=100 * part,
-        threshold=100 * COMPUTED_AGAIN,
         source="calls of torch's modules, some hundred at a time",
-        recoverable=(least + most) / 2,
-        gains=gain_of(least, most),
-        evidence=(f"They are called at {place}",),
-        place=place,
-        leads=True,
+        called="They are called at",
     )
 
 
@@ -162,23 +156,47 @@ _OF_LAYERS = (Leaf.MATMUL, Leaf.MATMUL_SIMT, Leaf.MATMUL_UNALIGNED)
 
 
 def _computed_again(
-    analysis: Analysis, repeated: str, whole: str, threshold: float
-) -> tuple[str, float, float, float] | None:
-    """Where the hook saw most that need not be computed, by its counts of that and of the whole;
-    which part it is, and which part of the time goes with it, at least and at most. None under the
-    threshold, or where products take little."""
+    analysis: Analysis,
+    counts: tuple[str, str, float],
+    *,
+    cause: str,
+    word: str,
+    sentence: str,
+    advice: str,
+    source: str,
+    called: str,
+) -> Iterator[Finding]:
+    """What is computed and need not be, as the hook counted it. `counts` are the names of its
+    counts of that and of the whole, and the part from which it is a finding. None where products
+    take little."""
+    repeated, whole, threshold = counts
     tree, run = analysis.tree, analysis.run
     lines = called_lines(run, (repeated,))
     sizes = {line.where: line.tensor_bytes for line in called_lines(run, (whole,))}
     if tree is None or not lines or not sizes.get(lines[0].where):
-        return None
+        return
     place = lines[0].where
     part = min(1.0, lines[0].tensor_bytes / sizes[place])
     products = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _OF_LAYERS))
     if part < threshold or part * products < COMPUTED_AGAIN / 2:
-        return None
+        return
     # What lies around the products goes with them, as far as it is of these layers.
-    return place, part, 0.7 * part * products, part * tree.kernels_share
+    least, most = 0.7 * part * products, part * tree.kernels_share
+    yield Finding(
+        cause=cause,
+        view="kernels",
+        word=word,
+        sentence=sentence.format(percent=100 * part),
+        advice=advice,
+        value=100 * part,
+        threshold=100 * threshold,
+        source=source,
+        recoverable=(least + most) / 2,
+        gains=gain_of(least, most),
+        evidence=(f"{called} {place}",),
+        place=place,
+        leads=True,
+    )
 
 
 # Rows of zeros with a one, in place of an index.
@@ -335,31 +353,147 @@ ONCE = (
 def shared_beginning(analysis: Analysis) -> Iterator[Finding]:
     """Texts that begin alike, in a batch and from batch to batch, and are computed whole."""
     # The rest of a text still attends to all of it, and launches as many kernels.
-    again = _computed_again(analysis, "beginning.shared", "beginning.all", SHARED)
-    if again is None:
-        return
-    place, part, least, most = again
-    yield Finding(
+    return _computed_again(
+        analysis,
+        ("beginning.shared", "beginning.all", SHARED),
         cause="shared_beginning",
-        view="kernels",
         word="all texts begin alike",
-        sentence=(
-            f"{100 * part:.0f} % of the tokens that the model computes are a beginning that all "
-            "texts share, in each batch anew."
-        ),
+        sentence="{percent:.0f} % of the tokens that the model computes are a beginning that all "
+        "texts share, in each batch anew.",
         advice=ONCE,
-        value=100 * part,
-        threshold=100 * SHARED,
         source="the first texts that an embedding is given, now and then",
+        called="The model is called at",
+    )
+
+
+# What is meant for debugging, and left on.
+
+_WAITING = (Leaf.HOST, Leaf.WAIT, Leaf.LAUNCH, Leaf.SYNC, Leaf.ALLOCATION, Leaf.CUDA)
+_SLOW_SETTINGS = {
+    "xla.platform": (
+        "XLA's memory pool off",
+        "XLA's memory pool is off: the driver allocates each buffer",
+        "unset XLA_PYTHON_CLIENT_ALLOCATOR=platform, also where the program sets it itself: each "
+        "buffer is allocated by the driver and given back; a part of the memory is "
+        "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    ),
+    "jax.debug": (
+        "JAX looks for NaN",
+        "JAX reads back what each call gives and looks for NaN or infinity in it (jax_debug_nans)",
+        'jax.config.update("jax_debug_nans", False), and jax_debug_infs',
+    ),
+    "jax.no.jit": (
+        "jit is off",
+        "jax.jit is off (jax_disable_jit): each operation is a call of its own",
+        'jax.config.update("jax_disable_jit", False), and no JAX_DISABLE_JIT',
+    ),
+    "anomaly": ("anomaly mode", "Autograd's anomaly mode is on", ANOMALY),
+}
+"""By the name of the setting: a few words, what it does, what to set."""
+
+OF_SETTING = (0.4, 1.0)
+"""Part of the idle time that goes with such a setting, at least and at most: no program with its
+recording is kept. One without XLA's pool became 4.3 times as fast with it (an H200)."""
+
+
+def slow_settings(analysis: Analysis) -> Iterator[Finding]:
+    """What is meant for debugging, as the hook saw it set."""
+    tree = analysis.tree
+    share = tree.share(sum(tree.leaves.get(leaf, 0) for leaf in _WAITING)) if tree else 0.0
+    least, most = (part * share for part in OF_SETTING)
+    name = next((name for name in _SLOW_SETTINGS if is_set(analysis.run, name)), None)
+    if tree is None or name is None or (least + most) / 2 < SPEAKS:
+        return
+    word, sentence, advice = _SLOW_SETTINGS[name]
+    yield Finding(
+        cause="slow_setting",
+        view="timeline",
+        word=word,
+        sentence=f"{sentence}: the GPU waits {100 * share:.0f} % of the time.",
+        advice=advice,
+        value=100 * share,
+        threshold=100 * SPEAKS,
+        source="looks at the library's settings, once a second",
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
         recoverable=(least + most) / 2,
         gains=gain_of(least, most),
-        evidence=(f"The model is called at {place}",),
-        place=place,
+        covers=tuple(LEAVES[leaf].key for leaf in _WAITING),
         leads=True,
     )
 
 
+# Differences of all pairs that are written out. PyTorch's kernels that broadcast are
+# `elementwise_kernel` without `vectorized_`.
+_DIFFERENCES = re.compile(
+    r"(?<![a-z_])elementwise_kernel<.*CUDAFunctor_add<|^cupy_subtract__", re.S
+)
+_SQUARES = re.compile(
+    r"pow_tensor_scalar|MulFunctor|AbsFunctor|^cupy_(power|square|multiply|absolute)__", re.S
+)
+_SUMS = re.compile(r"reduce_kernel<.*(sum_functor|NormTwoOps|NormOneOps)|^cupy_sum$", re.S)
+
+OF_DISTANCES = 0.5
+"""Share of the time in all of them from which distances are what a program computes."""
+
+EACH_OF_DISTANCES = 0.1
+"""Share of the time of the differences, and of the sums, at least. Of 160 recordings, of which none
+is of distances, one has as much of both, and a chain of operations beside it (a lattice)."""
+
+IN_A_PRODUCT = (0.7, 0.97)
+"""Part that goes with a matrix product. It rests on no program yet."""
+
+AS_PRODUCT = (
+    'torch.cdist (compute_mode="use_mm_for_euclid_dist"), or |a|² + |b|² - 2 a·b as a matrix '
+    "product: no tensor of pairs × features is written then; in parts where that does not do"
+)
+
+
+def pairwise(analysis: Analysis) -> Iterator[Finding]:
+    """Differences that are broadcast, squared and summed, most of the time: each goes to memory,
+    where a matrix product gives the sums alone."""
+    tree = analysis.tree
+    if tree is None:
+        return
+
+    def share_of(kind: re.Pattern[str]) -> float:
+        _, part = analysis.part_of_kernels(lambda name: kind.search(name) is not None)
+        return tree.kernels_share * part
+
+    differences, squares, sums = map(share_of, (_DIFFERENCES, _SQUARES, _SUMS))
+    share = differences + squares + sums
+    # A long chain of elementwise operations has a finding of its own.
+    chain = tree.share(tree.leaves.get(Leaf.ELEMENTWISE_CHAIN, 0))
+    if min(differences, sums) < EACH_OF_DISTANCES or share < OF_DISTANCES or chain > share / 2:
+        return
+    least, most = (part * share for part in IN_A_PRODUCT)
+    names = analysis.kernel_names
+    numbers = {n for n in names if _DIFFERENCES.search(names[n].name)}
+    yield Finding(
+        cause="pairwise",
+        view="kernels",
+        word="differences of all pairs",
+        sentence=(
+            "Differences that are broadcast, squared and summed, each of them through memory, take "
+            f"{of_scope(tree, share)}."
+        ),
+        advice=AS_PRODUCT,
+        value=100 * share,
+        threshold=100 * OF_DISTANCES,
+        source="names of the kernels that subtract over two shapes, square and sum",
+        share_percent=100 * share,
+        step_ns=tree.a_step(share * tree.wall_ns),
+        recoverable=(least + most) / 2,
+        gains=gain_of(least, most),
+        evidence=launched(analysis, numbers),
+        leads=True,
+        explains=("slow_kernels", "busy.elementwise_chain"),
+    )
+
+
 RULES = (
+    RunRule(13, pairwise),
+    RunRule(15, slow_settings),
     RunRule(15, unused_gradients),
     RunRule(15, padding),
     RunRule(15, repeated_layers),

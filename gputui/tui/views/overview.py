@@ -12,7 +12,6 @@ from gputui.base.sanitize import cut_middle
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
 from gputui.model.naming import command_key
 from gputui.model.units import duration, percent, quantity
-from gputui.report.certainty import how_sure
 from gputui.report.explain import Finding, Verdict
 from gputui.report.explain.evidence import largest_part
 from gputui.report.explain.finding import Gain, capital
@@ -24,6 +23,7 @@ from gputui.report.scope import beside_benchmark, beside_words, of_benchmark
 from gputui.report.statistics import TableRow, kernel_rows
 from gputui.report.tables.energy import RunEnergy, run_energy
 from gputui.report.tables.ranks import ranks_side_by_side
+from gputui.report.verdict_words import how_sure
 from gputui.state import Run
 from gputui.store.recordings import RecordingEntry, command_of, run_before, what_changed
 from gputui.tui.model import Model, Tables
