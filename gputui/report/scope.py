@@ -29,8 +29,8 @@ from gputui.model.leaves import LEAVES, Leaf
 from gputui.model.merge import declared_fields, key_fields, merged_by
 from gputui.model.steps import PAUSE, PAUSE_NS, SLOW, StepBlocks
 from gputui.model.units import count, duration
-from gputui.report.explain.advice import micro_batches_of, steady_loops
 from gputui.report.explain.finding import rank_names
+from gputui.report.explain.launches import micro_batches_of, steady_loops
 from gputui.report.explain.rank_waits import matched, rank_processes
 from gputui.report.explain.time_tree import (
     LAYER,

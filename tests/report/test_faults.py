@@ -12,28 +12,30 @@ from msgspec.structs import replace
 from gputui.model.leaves import CAUSES, Leaf
 from gputui.report.explain import Analysis, conclusion, findings
 from gputui.report.explain.advice import (
-    BETWEEN_NODES,
-    CLIPS,
-    COMPILE_WHOLE,
     COMPUTE,
     FEW_SIZES,
-    FEWER_WAITS,
-    GRAPHS_IN_USE,
     IN_A_PROCESS,
     IN_ATTENTION,
     LET_GO,
-    LOOP,
-    NODE_TRACING,
-    ONE_BY_ONE,
     PLANS,
     REDUCE_FIRST,
     SAVE,
-    UNBLOCK,
-    WITHOUT_OPTIMIZER,
     better_advice,
-    launch_advice,
 )
 from gputui.report.explain.evidence import EAGER, outside_jit
+from gputui.report.explain.launches import (
+    BETWEEN_NODES,
+    CLIPS,
+    COMPILE_WHOLE,
+    FEWER_WAITS,
+    GRAPHS_IN_USE,
+    LOOP,
+    NODE_TRACING,
+    ONE_BY_ONE,
+    UNBLOCK,
+    WITHOUT_OPTIMIZER,
+    launch_advice,
+)
 from gputui.report.explain.verdict import Verdict, verdict
 from gputui.report.tables.bounds import phase_causes
 from gputui.report.tables.time import leaf_rows

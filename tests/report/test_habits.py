@@ -31,15 +31,7 @@ from gputui.model.events import (
 from gputui.model.leaves import CAUSES, LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import MEMSET
 from gputui.report.explain import Analysis, conclusion, findings
-from gputui.report.explain.advice import (
-    AS_IT_IS,
-    BY_MASK,
-    COMPILE_WHOLE,
-    LOOP_INSIDE,
-    OF_OTHER_THREADS,
-    WORK_BESIDE,
-    launch_advice,
-)
+from gputui.report.explain.advice import AS_IT_IS, BY_MASK, OF_OTHER_THREADS, WORK_BESIDE
 from gputui.report.explain.evidence import GATHER_THERE, UNSEEN
 from gputui.report.explain.finding import Finding
 from gputui.report.explain.habits import (
@@ -50,6 +42,7 @@ from gputui.report.explain.habits import (
     checks_gradients,
     threads_compute,
 )
+from gputui.report.explain.launches import COMPILE_WHOLE, LOOP_INSIDE, launch_advice
 from gputui.report.explain.trends import KEEP_CACHE
 from gputui.report.explain.verdict import Verdict
 from tests.events_for_tests import at, times

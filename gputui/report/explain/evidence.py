@@ -11,15 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from gputui.model import units
-from gputui.model.leaves import (
-    CAUSES,
-    COPIES,
-    LEAF_OF_KEY,
-    LEAVES,
-    Leaf,
-    is_kernel,
-    leaf_of_kernel,
-)
+from gputui.model.leaves import CAUSES, COPIES, LEAF_OF_KEY, LEAVES, Leaf, is_kernel, leaf_of_kernel
 from gputui.model.naming import short_name, xla_range
 from gputui.report.explain.advice import (
     CONVOLVES,
@@ -30,7 +22,6 @@ from gputui.report.explain.advice import (
     TUNES,
     caches_nothing,
     copies_back,
-    embeddings,
     is_of_plans,
     reading_advice,
 )
@@ -38,6 +29,7 @@ from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import Finding, Gain, gain_of
 from gputui.report.explain.gains import freed_at_one_line
 from gputui.report.explain.habits import others_percent, threads_compute
+from gputui.report.explain.launches import embeddings, read_loop
 from gputui.report.explain.leaves import waits_among_launches
 from gputui.report.explain.lines import (
     AT_A_LINE,
@@ -50,7 +42,6 @@ from gputui.report.explain.lines import (
     launched_at,
     line_shares,
 )
-from gputui.report.explain.read_loops import read_loop
 from gputui.report.explain.time_tree import TimeTree, in_words
 from gputui.report.phase_tree import phase_path
 from gputui.report.phases import main_step, phase_rows

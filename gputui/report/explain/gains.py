@@ -18,34 +18,37 @@ from typing import NamedTuple
 from gputui.model.cards import link_bytes_per_s, product_rates
 from gputui.model.leaves import IS_DOUBLE, LEAVES, Leaf, leaf_of_kernel
 from gputui.report.explain.advice import (
-    COMPILE_WHOLE,
-    GRAPHS_IN_USE,
     HIDES,
-    ONE_BY_ONE,
     STRIDED,
-    UNBLOCK,
-    accumulated,
     copied_again,
     copies_only_back,
-    embeddings,
-    factorized_one_by_one,
-    has_waits,
-    launch_advice,
     library,
-    micro_batches_of,
-    optimizer_launches,
     product_share,
-    replays_graphs,
-    share_of_loop,
     strided_share,
     works_on_results,
 )
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.finding import BESIDE, MERGED_BATCHES, Gain, gain_of
 from gputui.report.explain.habits import checks_gradients
+from gputui.report.explain.launches import (
+    COMPILE_WHOLE,
+    GRAPHS_IN_USE,
+    ONE_BY_ONE,
+    UNBLOCK,
+    ReadLoop,
+    accumulated,
+    embeddings,
+    factorized_one_by_one,
+    has_waits,
+    launch_advice,
+    micro_batches_of,
+    optimizer_launches,
+    read_loop,
+    replays_graphs,
+    share_of_loop,
+)
 from gputui.report.explain.leaves import waits_a_step
 from gputui.report.explain.lines import MOSTLY
-from gputui.report.explain.read_loops import ReadLoop, read_loop
 from gputui.report.explain.time_tree import TimeTree, in_few_steps
 
 
