@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -407,24 +407,47 @@ def each_cause_once(analysis: Analysis, tree: TimeTree, findings: list[Finding])
         advice = GATHER_THERE if gathered else REDUCE_FIRST
     else:
         advice = SAVE if is_saved else first.advice
-    whole = replace(
-        first,
+    return _in_one(
+        tree,
+        findings,
+        together,
+        leaves,
+        ns,
+        recoverable,
         sentence=f"{what}{time} ({named}).",
-        value=100 * recoverable,
-        share_percent=100 * tree.share(ns),
-        step_ns=tree.a_step(ns),
-        recoverable=recoverable,
         gains=gain_of(GATHERED * recoverable, recoverable)
         if gathered and copied
         else freed_at_one_line(analysis, tree, recoverable),
-        gain_unknown="",
         alone=0.0 if copied else first.alone,
         advice=advice,
         evidence=sentences,
         place=_place(line),
-        covers=tuple(LEAVES[leaf].key for leaf in leaves if LEAVES[leaf].key != first.cause),
     )
-    rest = [finding for finding in findings if finding not in together]
+
+
+def _in_one(
+    tree: TimeTree,
+    findings: list[Finding],
+    together: list[Finding],
+    leaves: Iterable[Leaf],
+    ns: int,
+    recoverable: float,
+    **changed: object,
+) -> list[Finding]:
+    """`findings`, the largest first, with one in place of those `together`: the first of them, as
+    `changed`, which covers `leaves`, takes `ns` and spares `recoverable`, 0 to 1 of the time."""
+    first = together[0]
+    whole = replace(
+        first,
+        value=100 * recoverable,
+        share_percent=100 * tree.share(ns),
+        step_ns=tree.a_step(ns),
+        recoverable=recoverable,
+        gain_unknown="",
+        covers=tuple(key for leaf in leaves if (key := LEAVES[leaf].key) != first.cause),
+        **changed,
+    )
+    rest = (finding for finding in findings if finding not in together)
     return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
 
 
@@ -437,34 +460,31 @@ ALL_AT_ONCE = (
 def _read_in_a_loop(analysis: Analysis, tree: TimeTree, findings: list[Finding]) -> list[Finding]:
     """With one finding for the waits and the launches of a function that reads values one by
     one."""
-    leaves = {LEAVES[leaf].key: leaf for leaf in (Leaf.SYNC, Leaf.LAUNCH)}
-    together = [finding for finding in findings if finding.cause in leaves]
+    leaves = (Leaf.SYNC, Leaf.LAUNCH)
+    keys = {LEAVES[leaf].key for leaf in leaves}
+    together = [finding for finding in findings if finding.cause in keys]
     loop = read_loop(analysis)
-    if not together or loop is None or not (gains := together[0].gains):
+    if not together or loop is None or not together[0].gains:
         return findings
     share_by_leaf = {Leaf.LAUNCH: loop.launches, Leaf.SYNC: loop.waits}
     ns = round(sum(part * tree.leaves.get(leaf, 0) for leaf, part in share_by_leaf.items()))
     scope, _ = in_words(tree, [])
-    first, share = together[0], tree.share(ns)
-    whole = replace(
-        first,
+    share = tree.share(ns)
+    return _in_one(
+        tree,
+        findings,
+        together,
+        leaves,
+        ns,
+        share,
         sentence=(
             f"{loop.function} ({loop.file}) goes through values one by one: its waits and launches "
             f"take {100 * share:.0f} % of {scope}."
         ),
         advice=ALL_AT_ONCE.format(function=loop.function)
         + (reading_advice(analysis) or CAUSES[Leaf.SYNC].advice),
-        value=100 * share,
-        share_percent=100 * share,
-        step_ns=tree.a_step(ns),
-        recoverable=share,
-        gains=gains,
-        gain_unknown="",
         evidence=tuple(dict.fromkeys(text for each in together for text in each.evidence)),
-        covers=tuple(key for key in leaves if key != first.cause),
     )
-    rest = [finding for finding in findings if finding not in together]
-    return sorted([whole, *rest], key=lambda finding: -finding.recoverable)
 
 
 GATHERED = 0.95
