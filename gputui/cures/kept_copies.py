@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class CopiesKept(Cure):
-    """A tensor that is copied to the GPU again (.to(), .cuda()) and was not written to since is
-    what was copied last. While it is off each is compared with what is kept, on the GPU, because
-    tensors of inference mode do not count how often they are written to: where one was, the cure is
-    not applied again."""
+    """A tensor, or the same slice of one, that is copied to the GPU again (.to(), .cuda()) and was
+    not written to since is what was copied last. While it is off each is compared with what is
+    kept, on the GPU, because tensors of inference mode do not count how often they are written to:
+    where one was, the cure is not applied again."""
 
     name = "copies_kept"
     title = "tensors that are copied to the GPU again stay there"
@@ -54,27 +54,29 @@ class CopiesKept(Cure):
                 or source.numel() * source.element_size() < LEAST_KEPT_BYTES
             ):  # fmt: skip
                 return move(source, *args, **kwargs)
-            key = id(source), name, args, tuple(sorted(kwargs.items()))
+            owner = _owner_of(source)
+            place = source.data_ptr(), source.shape, source.stride(), source.dtype
+            key = id(owner), place, name, args, tuple(sorted(kwargs.items()))
             try:
                 before, at_all = self._seen.get(key), writes_of(source)
             except TypeError:  # of words that are no key
                 return move(source, *args, **kwargs)
-            itself, made, *states = self._kept.get(key, (None, None))
-            is_kept = itself is source and states == [at_all, writes_of(made)]
+            kept_owner, made, *states = self._kept.get(key, (None, None))
+            is_kept = kept_owner is owner and states == [at_all, writes_of(made)]
             if is_kept and self._is_on:
                 return made
             new = move(source, *args, **kwargs)
             if is_kept and key not in self._compared:
                 self._compared.add(key)
                 self._compare(torch, made, new)
-            elif self._is_on and before is not None and before[0]() is source:
+            elif self._is_on and before is not None and before[0]() is owner:
                 if before[1] == at_all and self.is_far(new) and self._has_room(torch, new):
                     if len(self._kept) >= MOST_KEPT:
                         del self._kept[next(iter(self._kept))]
-                    self._kept[key] = source, new, at_all, writes_of(new)
+                    self._kept[key] = owner, new, at_all, writes_of(new)
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
-            self._seen[key] = weakref.ref(source), at_all
+            self._seen[key] = weakref.ref(owner), at_all
             return new
 
         return moved
@@ -93,6 +95,16 @@ class CopiesKept(Cure):
         """Whether as much again, which is compared with it, and as much for that are free."""
         free_bytes = free_bytes_of_gpu(torch, made.device if made.is_cuda else None)
         return bool(4 * made.numel() * made.element_size() < free_bytes)
+
+
+def _owner_of(source: Any) -> Any:
+    """What lives as long as the memory that a tensor shows: slices are made anew for each copy. A
+    view counts what is written to its base, by whichever view; `x.data`, which has a count of its
+    own and no base, is a tensor of its own. In inference mode views have no base, and nothing is
+    counted: their storage is what is left."""
+    if source.is_inference():
+        return source.untyped_storage()
+    return source if source._base is None else source._base
 
 
 MOST_SEEN, MOST_KEPT = 10_000, 1024

@@ -785,7 +785,30 @@ def copies_kept():
     assert COPIED.to("cpu", copy=True).equal(before + 1)
     before.zero_()  # the program may write to what it got
     assert COPIED.to("cpu", copy=True)[0] == COPIED[0]
-    return made[1] is made[2]
+    is_kept = {made[1] is made[2], *slices_kept()}
+    assert len(is_kept) == 1
+    return is_kept.pop()
+
+
+def slices_kept():
+    """A slice of one tensor is another object for each copy; what is written to it by way of
+    another slice, or of what shows the same memory with a count of its own, is seen."""
+    whole, half = torch.zeros(1 << 19), 1 << 18
+    slices = [whole[half:].to("cpu", copy=True) for _ in range(3)]
+    whole[half + 1] = 5.0
+    assert whole[half:].to("cpu", copy=True)[1] == 5.0
+    assert whole[:half].to("cpu", copy=True).equal(whole[:half])
+    written = whole.clone()
+    for value in range(4):
+        written.data.fill_(value)
+        assert written.data.to("cpu", copy=True)[0] == value
+    with torch.inference_mode():
+        shards = torch.arange(2.0 * half)
+        for _ in range(3):
+            slices += [shards[at : at + half].to("cpu", copy=True) for at in (0, half)]
+        assert slices[5].equal(shards[:half])
+        assert slices[6].equal(shards[half:])
+    return slices[1] is slices[2], slices[5] is slices[7], slices[6] is slices[8]
 
 
 COPIED = torch.zeros(1 << 18)
