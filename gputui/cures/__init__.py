@@ -119,6 +119,20 @@ class Cure:
         say."""
         return ""
 
+    _calls_seen = 0
+
+    def say_place(self, _place: str) -> None:
+        """Told the line that calls what it is about, as FILE:LINE."""
+
+    def seen_from(self, frame: Any) -> None:
+        """Takes the frame of a call that it is about, and says its line: of the first, and of later
+        ones, which are in the loop."""
+        self._calls_seen += 1
+        if self._calls_seen in SAID_OF:
+            place = program_line(frame)
+            if place:
+                self.say_place(place)
+
     is_certain: ClassVar[bool] = False
     """Whether `useless`, or `apply`, knows: where they have no reason against it the program has
     what the cure is about, and it is tried before others."""
@@ -127,6 +141,27 @@ class Cure:
         """Asked once the program is in its loop: why the cure would change nothing there, None
         where it may. A cure that needs runs of its own then gets none."""
         return None
+
+
+SAID_OF = (1, 4, 32)
+"""Of which of the calls that a cure sees the line is said."""
+
+DEPTH = 100
+_NOT_THE_PROGRAMS = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "<string>")
+_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+def program_line(frame: Any) -> str:
+    """FILE:LINE of the first frame of the program's own code among one and those that called it;
+    empty where there is none."""
+    for _ in range(DEPTH):
+        if frame is None:
+            break
+        name = frame.f_code.co_filename.replace("\\", "/")
+        if not name.startswith(_OWN) and not any(each in name for each in _NOT_THE_PROGRAMS):
+            return f"{os.path.basename(name)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 class CannotApply(Exception):
@@ -238,6 +273,7 @@ class Redirected(Cure):
             other = self.instead(function, args, kwargs)
             if other is None:
                 return function(*args, **kwargs)
+            self.seen_from(sys._getframe(1))
             if self._is_on:
                 return other()
             self._calls += 1
@@ -344,9 +380,9 @@ class Application:
 
     Written to the run's private folder as `cures-PID`, a line of JSON for each cure when it is
     first applied: {"cure": name, "applied": true} or {"cure": name, "applied": false, "why":
-    reason}; with "note" when it was switched off, where it says what it did. `names` are applied as
-    soon as their library is there, `switched` when `switch` says so. Either may have an argument:
-    name@argument.
+    reason}; with "note" when it was switched off, where it says what it did; and {"cure": name,
+    "place": FILE:LINE} of a call that it is about. `names` are applied as soon as their library is
+    there, `switched` when `switch` says so. Either may have an argument: name@argument.
     """
 
     def __init__(
@@ -369,6 +405,8 @@ class Application:
                 if name not in self._cures:
                     cure = self._cures[name] = cures()[kind](given)
                     cure.say = functools.partial(self._note, name)  # type: ignore[method-assign]
+                    place = functools.partial(self._place, name)
+                    cure.say_place = place  # type: ignore[method-assign]
                 existing.append(name)
             else:
                 self._report(name, "there is no such cure")
@@ -438,6 +476,9 @@ class Application:
 
     def _note(self, name: str, note: str) -> None:
         self._write({"cure": name, "applied": True, "note": note[:500]})
+
+    def _place(self, name: str, place: str) -> None:
+        self._write({"cure": name, "place": place[:500]})
 
     def _apply(self, name: str) -> bool:
         cure = self._cures[name]

@@ -295,6 +295,7 @@ class OptaxJitted(Cure):
             if not is_alone or not any(isinstance(leaf, jax.Array) for leaf in leaves):
                 return function(*args, **kwargs)
             self._calls += 1
+            self.seen_from(sys._getframe(1))
             if not self._is_on or jitted == [None]:
                 return function(*args, **kwargs)
             if not jitted:

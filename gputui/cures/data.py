@@ -55,7 +55,7 @@ class LoaderWorkers(Cure):
     advice = r"(?<!_)workers(?! \(num_workers > 0\) for)"
 
     def apply(self, data: Any) -> Undo:
-        loader = data.DataLoader
+        cure, loader = self, data.DataLoader
         init = loader.__init__
 
         @functools.wraps(init)
@@ -69,6 +69,8 @@ class LoaderWorkers(Cure):
                 kwargs["persistent_workers"] = True
             if len(args) < 7:
                 kwargs["pin_memory"] = True
+            if not cure._calls_seen:  # of the first, which trains
+                cure.seen_from(sys._getframe(1))
             init(self, dataset, *args, **kwargs)
 
         return replaced((loader, "__init__", changed))
@@ -196,7 +198,9 @@ class ItemsAtOnce(Cure):
             known[1] = known[1] and before == _drawn() and _is_same(made, right)
             return right
 
-        return combined(LoaderWorkers().apply(data), replaced((fetcher, "fetch", fetched)))
+        loaders = LoaderWorkers()
+        loaders.say_place = self.say_place  # type: ignore[method-assign]
+        return combined(loaders.apply(data), replaced((fetcher, "fetch", fetched)))
 
     def useless(self, data: Any) -> str | None:
         loaders = instances(data.DataLoader)

@@ -114,12 +114,13 @@ class Sdpa(Cure):
             raise CannotApply("this transformers has no SDPA")
 
         @functools.wraps(init)
-        def changed(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-            if getattr(type(self), "_supports_sdpa", False) and (
+        def changed(self_: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+            if getattr(type(self_), "_supports_sdpa", False) and (
                 getattr(config, "_attn_implementation", None) not in _FUSED
             ):
+                self.seen_from(sys._getframe(1))
                 config._attn_implementation = "sdpa"
-            init(self, config, *args, **kwargs)
+            init(self_, config, *args, **kwargs)
 
         return replaced((model, "__init__", changed))
 
@@ -290,6 +291,7 @@ class KvCache(Cure):
 
         @functools.wraps(generate)
         def cached(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen_from(sys._getframe(1))
             return generate(self_, *args, **{**kwargs, "use_cache": True})
 
         return replaced((utils.GenerationMixin, "generate", cached))
@@ -326,9 +328,10 @@ class StaticCache(Cure):
         generate = utils.GenerationMixin.generate
 
         @functools.wraps(generate)
-        def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        def changed(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen_from(sys._getframe(1))
             kwargs.update(use_cache=True, cache_implementation="static")
-            return generate(self, *args, **kwargs)
+            return generate(self_, *args, **kwargs)
 
         return replaced((utils.GenerationMixin, "generate", changed))
 

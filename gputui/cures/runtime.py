@@ -478,11 +478,6 @@ _OPTIONS_OF_CHECKPOINT = (
 )  # fmt: skip
 
 
-def _direct(function: Any, *args: Any, **kwargs: Any) -> Any:
-    own = {name: kwargs[name] for name in kwargs if name not in _OPTIONS_OF_CHECKPOINT}
-    return function(*args, **own)
-
-
 class CheckpointingOff(Cure):
     """Activations are kept instead of computed again."""
 
@@ -495,7 +490,12 @@ class CheckpointingOff(Cure):
     in_one_run = False
 
     def apply(self, checkpoint: Any) -> Undo:
-        return replaced((checkpoint, "checkpoint", _direct))
+        def direct(function: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen_from(sys._getframe(1))
+            own = {name: kwargs[name] for name in kwargs if name not in _OPTIONS_OF_CHECKPOINT}
+            return function(*args, **own)
+
+        return replaced((checkpoint, "checkpoint", direct))
 
 
 class GcOff(Cure):

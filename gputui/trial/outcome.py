@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -50,8 +51,9 @@ MOST_WIDE = 4.0
 WHOLE_STEP = 10.0
 """What a step is so many times faster without is the step itself: that names no cause."""
 
-MOST_LINES, MOST_REMARKS = 24, 3
-"""Of the answer for people, and those of them that are remarks."""
+MOST_LINES, MOST_REMARKS = 21, 3
+"""Of the answer for people, and remarks in it: a terminal of 24 lines has it whole, with the line
+of where it is kept and the prompt."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +79,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """From the start of a run to its first timed step, where that is a run of its own."""
     change: str = ""
     """What to write into the source."""
+    place: str = ""
+    """Where, as FILE:LINE, if the cure came by the call that it is about."""
     why: str = ""
     applies: bool = True
     """Whether the program has what it is about; `why` says what it has not."""
@@ -125,14 +129,14 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
         default=None,
     )
     if bound is not None:
-        saved = ""
+        took = ""
         if bound.off_ns and bound.on_ns:
-            saved = f" ({units.duration(bound.off_ns)} becomes {units.duration(bound.on_ns)})"
+            took = f", {units.duration(bound.on_ns)} in place of {units.duration(bound.off_ns)}"
         is_named = "@" in bound.cure
         return (
-            f"{'' if more else 'No cure from outside gains. '}What costs most is proven: without "
-            f"it ({bound.cure}{'' if is_named else place}) a step is {_times(bound.gain or 0)}× as "
-            f"fast{saved}; {bound.change}.{more}"
+            f"No gain is proven, but what costs most is: without it ({bound.cure}"
+            f"{'' if is_named else place}) a step is {_times(bound.gain or 0)}× as fast{took}. To "
+            f"do by hand: {bound.change}.{more}"
         )
     if more:
         return more.strip()
@@ -153,11 +157,8 @@ def reason_of(trials: Sequence[Trial], findings: Sequence[Finding]) -> str:
     # What the program does not even import is the least of reasons.
     untried.sort(key=lambda each: (NOT_IMPORTED in each.why, "@" not in each.cure))
     whys = [f" {each.cure}: {each.why}." for each in untried]
-    without = (
-        "What it is slow for" if others else "No cure from outside changes what it is slow for"
-    )
     return (
-        f"{faster}{without} ({first.word}{place}{promised}): "
+        f"{faster}What it is slow for ({first.word}{place}{promised}) has to be changed by hand: "
         f"{first.advice}.{''.join(whys[:MOST_WHYS])}"
     )
 
@@ -271,6 +272,8 @@ class Measured:
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
+    place: str = ""
+    """The line of a call that it is about."""
     ready_s: float | None = None
     first_step: int = 0
     """The first step that was timed, of its first run."""
@@ -324,7 +327,7 @@ class Measured:
         elif verdict == "unclear" and len(self.pairs) in range(1, FEWEST) and not self.on_runs:
             why = why or f"{len(self.pairs)} of the {FEWEST} pairs that a proof takes"
         elif verdict == "unclear" and self.doubt and not self.on_runs:
-            why = f"in most blocks, but {self.doubt}: runs of its own must tell"
+            why = f"most blocks show it, but {self.doubt}: runs of its own must tell"
         elif verdict == "gain" and self.gain:
             why = why or "; ".join(filter(None, (self.gain.bounded, self.note)))
         finding, forecast = self.candidate.finding, self.candidate.forecast
@@ -340,6 +343,7 @@ class Measured:
             same=self.same.text if self.same.kind != "unknown" else "",
             ready_s=self.ready_s,
             change=self.candidate.cure.change,
+            place=self.place,
             applies=self.applies,
             last_lines=tuple(sanitize(line, 300) for line in self.last_lines),
             why=sanitize("; ".join(filter(None, (why or self.note, ready))), 300),
@@ -356,7 +360,7 @@ def _undecided(gain: MeasuredGain) -> Verdict:
 
 
 def _times(value: float) -> str:
-    return f"{value:.{2 if value < 9.95 else 1}f}"
+    return f"{value:.{2 if value < 9.95 else 1 if value < 99.5 else 0}f}"
 
 
 def _forecast(trial: Trial) -> str:
@@ -390,7 +394,7 @@ def _says(trial: Trial) -> str:
     words = {
         "gain": "" if trial.same else "results not compared",
         "slower": "slower",
-        "nothing": "nothing to gain",
+        "nothing": "" if trial.why else "nothing to gain",
         "unclear": "unclear",
     }[trial.verdict]
     return "; ".join(filter(None, (words, trial.why, trial.same)))
@@ -398,7 +402,7 @@ def _says(trial: Trial) -> str:
 
 def _way(trial: Trial) -> str:
     if trial.way == "in one run":
-        return f"{trial.pairs} pairs"
+        return f"{trial.pairs} on/off pairs"
     return f"{trial.pairs} run{'s' * (trial.pairs != 1)} each" if trial.way else ""
 
 
@@ -409,7 +413,8 @@ COLUMNS: tuple[Column[Trial], ...] = (
          flexible=False, priority=1),
     text("Forecast", "forecast", _forecast, "What the finding had promised", flexible=False,
          priority=2),
-    text("Measured", "measured", measured_text, "How many times faster a step is", flexible=False),
+    text("Gain (95 %)", "measured", measured_text,
+         "How many times faster a step is, with a 95 % interval", flexible=False),
     text("How", "way", _way,
          "Pairs of blocks in one run, or runs each", flexible=False, priority=3),
     text("Result", "says", _says, "What it means, and what was seen of the results"),
@@ -419,16 +424,18 @@ _ORDER = ("gain", "bound", "another result", "unclear", "slower", "nothing", "no
 
 
 def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
-    """The answer, at most MOST_LINES lines."""
+    """The answer, at most MOST_LINES lines of a terminal of that width; lines of any length where
+    there is none."""
     step = f", {units.duration(outcome.step_ns)} a step" if outcome.step_ns else ""
     if step and outcome.step_source:
         step += f" ({outcome.step_source})"
-    lines = [cut_to_width(f"{sanitize(shlex.join(outcome.command), 120)}{step}", width or 400)]
+    room = max(LEAST_WIDTH, (width or 400) - len(step))
+    lines = [f"{cut_to_width(sanitize(shlex.join(outcome.command), 120), room)}{step}"]
     if outcome.headline:
         said = ": ".join(filter(None, (outcome.verdict, outcome.headline)))
-        lines.append(cut_to_width(said, width or 400))
+        lines += _wrapped(cut_to_width(said, HEADLINE_LINES * (width or 400)), width)
     claimed = [trial for trial in outcome.trials if trial.verdict == "gain"]
-    after = _after(outcome, claimed)
+    after = _after(outcome, claimed, width)
     # Without a recording they were named; else most of them are for faults that it has not.
     is_named = outcome.recording is None
     shown = [
@@ -443,37 +450,64 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         shown,
         key=lambda trial: (_ORDER.index(trial.verdict), -(trial.gain or 0.0)),
     )
-    room = MOST_LINES - len(lines) - _rows_of(after, width) - 4
-    left = len(outcome.trials) - min(room, len(rows))
-    runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
-    is_forecast = any(trial.forecast_low is not None for trial in rows)
-    columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
-    table = Table(
-        "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", columns, rows[: max(0, room)],
-        f"{left} more cure{'s' * (left > 1)} did not apply or had no time: --json" if left else "",
-    )  # fmt: skip
-    if rows and room > 0:
-        printed = to_text(table, width).rstrip("\n").split("\n")
-        lines += ["", *printed]
-        # What a narrow terminal cuts off, as far as there is room.
-        whole = [
-            f"  {trial.cure}: {_says(trial)}"
-            for trial, line in zip(table.rows, printed[-len(table.rows) :], strict=True)
-            if line.endswith("…")
-        ]
-        while whole and len(lines) + _rows_of([*whole, *after], width) > MOST_LINES:
-            whole.pop()
-        lines += whole
+    room = MOST_LINES - len(lines) - len(after)
+    if rows and room > TABLE_HEAD:
+        lines += _table_lines(outcome, rows, width, room)
     return [*lines, *after][:MOST_LINES]
 
 
-def _rows_of(lines: Sequence[str], width: int | None) -> int:
-    """How many rows of a terminal they take."""
-    return sum(-(-max(1, len(line)) // (width or 400)) for line in lines)
+LEAST_WIDTH = 24
+"""Columns into which text is broken at least."""
+HEADLINE_LINES = 3
+TABLE_HEAD = 5
+"""Lines of a table without rows: a blank one, its title, and at most two of a note."""
 
 
-def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
-    lines = []
+def _table_lines(
+    outcome: Outcome, rows: Sequence[Trial], width: int | None, room: int
+) -> list[str]:
+    """As many of the trials as there is room for, a blank line first. What is wider than its column
+    goes on below."""
+    runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
+    is_forecast = any(trial.forecast_low is not None for trial in rows)
+    columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
+    for count in range(min(room - TABLE_HEAD, len(rows)), 0, -1):
+        left = len(outcome.trials) - count
+        table = Table(
+            "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", columns, rows[:count],
+            f"{left} more cure{'s' * (left > 1)} did not apply or had no time: --json"
+            if left else "",
+        )  # fmt: skip
+        printed = to_text(table, width).rstrip("\n").split("\n")
+        head, body = printed[:-count], printed[-count:]
+        start = head[-1].find(COLUMNS[-1].header)
+        lines = ["", *head]
+        for trial, line in zip(table.rows, body, strict=True):
+            lines += _whole(line, _says(trial), start, width) if line.endswith("…") else [line]
+        if len(lines) <= room:
+            return lines
+    return []
+
+
+def _whole(line: str, says: str, start: int, width: int | None) -> list[str]:
+    """A row whose last column, from `start` on, is cut off, and what that says in lines below."""
+    if width is None or not 0 < start <= width - LEAST_WIDTH:
+        return [line, *_wrapped(f"  {says}", width)]
+    first, *others = wrap(says, width - start)
+    return [line[:start] + first, *(" " * start + other for other in others)]
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    """Text in lines that are broken between words, and indented as it is and a little more."""
+    if width is None:
+        return [text]
+    indent = len(text) - len(text.lstrip())
+    return wrap(text, max(LEAST_WIDTH, width), subsequent_indent=" " * (indent + 2 * bool(indent)))
+
+
+def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> list[str]:
+    """What is written below the table."""
+    lines: list[str] = []
     if claimed:
         lines = ["", "Write:"]
         causes: set[str] = set()
@@ -487,13 +521,14 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
             # Of what needs runs of its own the best for a finding is tried together with others.
             is_other = trial.way == "a run each" and trial.cause in causes
             change = f"or {trial.change}" if is_other else trial.change
-            lines.append(f"  {change}  # {trial.cure}, {_times(trial.gain or 0)}×")
+            place = f"{trial.place}: " if trial.place else ""
+            lines.append(f"  {place}{change}  # {trial.cure}, {_times(trial.gain or 0)}×")
             causes |= {trial.cause} if trial.cause else set()
         if outcome.together is not None and outcome.together.gain is not None:
             count = outcome.together.cure.count(" + ") + 1
             which = f"Together ({outcome.together.cure})"
             if count == len(claimed):
-                which = "All of them" if count > 1 else "With it from the start, beside without"
+                which = "All together" if count > 1 else "In a run of its own"
             lines.append(f"{which}: {measured_text(outcome.together)}; {outcome.together.same}.")
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
@@ -506,7 +541,7 @@ def _after(outcome: Outcome, claimed: Sequence[Trial]) -> list[str]:
         ):  # fmt: skip
             lines[-1] += " No finding calls for a cure: --all tries all that keep results."
     lines += [sanitize(remark, 300) for remark in outcome.remarks[:MOST_REMARKS]]
-    return lines
+    return [broken for line in lines for broken in _wrapped(line, width) or [""]]
 
 
 def encode(outcome: Outcome) -> str:

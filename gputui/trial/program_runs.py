@@ -186,6 +186,7 @@ class ProgramRuns:
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
             each.note = result.notes.get(name, each.note)
+            each.place = result.places.get(name, each.place)
             if self._references and cure.result != BOUND:
                 each.same = self._compared(result, cure.result, is_held=bool(held))
 

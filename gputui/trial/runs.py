@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, stdev
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -108,9 +108,10 @@ class _Row(msgspec.Struct):
 
 class _CureRow(msgspec.Struct):
     cure: str
-    applied: bool
+    applied: bool | None = None
     why: str = ""
     note: str = ""
+    place: str = ""
 
 
 @dataclass
@@ -190,6 +191,8 @@ class BlockReader:
         self.applied: set[str] = set()
         self.notes: dict[str, str] = {}
         """What a cure did while it was on last."""
+        self.places: dict[str, str] = {}
+        """The line, as FILE:LINE, of a call that a cure is about."""
 
     def poll(self) -> None:
         """Read what was written since the last call."""
@@ -263,9 +266,11 @@ class BlockReader:
         name = sanitize(row.cure, 200)
         if row.note:
             self.notes[name] = sanitize(row.note, 200)
+        if row.place:
+            self.places[name] = sanitize(row.place, 200)
         if row.applied:
             self.applied.add(name)
-        else:
+        elif row.applied is not None:
             self.not_applied[name] = sanitize(row.why, 500)
 
 
@@ -397,6 +402,8 @@ class ProgramResult(NamedTuple):
     """What it printed, at most MOST_LINES lines."""
     seen: int = 0
     """Steps that were marked at least, of the process that marked most."""
+    places: Mapping[str, str] = MappingProxyType({})
+    """The line of a call that a cure is about, as FILE:LINE."""
 
     @property
     def has_ended(self) -> bool:
@@ -528,6 +535,7 @@ def run_once(
             tuple(lines)[-LAST_LINES:],
             tuple(lines),
             max((steps.seen for steps in reader.processes.values()), default=0),
+            dict(reader.places),
         )
 
 

@@ -79,17 +79,18 @@ def sameness_of_runs(
     # Rounding grows step by step; the middle of them does not depend on how long it was seen.
     typical = median(after)
     if max(after) <= IDENTICAL:
-        return Sameness("same", f"the same in {len(after)} steps", 0.0)
+        return Sameness("same", f"losses identical in {len(after)} steps", 0.0)
     if typical <= TOLERANCE[result]:
         how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
-        return Sameness(how, f"differs by {_percent(typical)}, {AS[result]}", typical)
+        return Sameness(how, f"losses differ by {_percent(typical)}, {AS[result]}", typical)
     means = _by_means(reference[:count], tried[:count], result)
     begins_alike = median(after[:LEAST_STEPS]) <= TOLERANCE[result] and math.isfinite(max(after))
     if (typical <= STRAYS * TOLERANCE[result] or begins_alike) and means.kind == "same":
         # Other random numbers (dropout), or rounding that has grown: kernels that add up in another
         # order each time had a program's losses 0.5 % from its own after some hundred steps.
-        return Sameness("rounding", f"differs by {_percent(typical)}, not in the mean", typical)
-    return Sameness("other", f"another result: differs by {_percent(typical)}", typical)
+        said = f"losses differ by {_percent(typical)}, not in the mean"
+        return Sameness("rounding", said, typical)
+    return Sameness("other", f"another result: losses differ by {_percent(typical)}", typical)
 
 
 LEAST_PRINTED = 3
@@ -175,7 +176,7 @@ def sameness_by_scatter(
     if not REPRODUCIBLE < own <= TOLERANCE[DIFFERENT] or seen > SCATTER * own:
         return None
     return Sameness(
-        "rounding", f"differs by {_percent(seen)}, runs as it is by {_percent(own)}", seen
+        "rounding", f"losses differ by {_percent(seen)}, runs as it is by {_percent(own)}", seen
     )
 
 
@@ -194,9 +195,9 @@ def _by_means(
     error = stdev(changes) / math.sqrt(len(changes))
     if abs(mean) <= max(TOLERANCE[result], 4.0 * error):
         return Sameness(
-            "same", f"no difference beyond its own {_percent(stdev(changes))}", abs(mean)
+            "same", f"losses as before (they scatter by {_percent(stdev(changes))})", abs(mean)
         )
-    return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+    return Sameness("other", f"another result: losses differ by {_percent(abs(mean))}", abs(mean))
 
 
 def sameness_of(
@@ -242,10 +243,11 @@ def sameness_within_a_run(steps: Steps, cure: str, result: str) -> Sameness:
     error = stdev(changes) / math.sqrt(len(changes))
     mean, width = fmean(changes), error * student(0.999, len(changes) - 1)
     if abs(mean) - width > TOLERANCE[result]:
-        return Sameness("other", f"another result: differs by {_percent(abs(mean))}", abs(mean))
+        said = f"another result: losses differ by {_percent(abs(mean))}"
+        return Sameness("other", said, abs(mean))
     if abs(mean) + width > SAYS_NOTHING:
         return UNKNOWN
-    return Sameness("same", f"no difference in losses (±{_percent(abs(mean) + width)})", abs(mean))
+    return Sameness("same", f"losses as before (±{_percent(abs(mean) + width)})", abs(mean))
 
 
 SAYS_NOTHING = 0.25

@@ -383,6 +383,7 @@ class Trials(ProgramRuns):
                 continue
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
+            each.place = result.places.get(name, each.place)
             each.pairs = before[name] + steps.pairs(name)
             each.rivals = max(1, rivals[_is_bound(each)])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)

@@ -47,6 +47,23 @@ def test_chosen_cures_are_applied_in_the_child_and_no_others(tmp_path: Path) -> 
     )
 
 
+def test_a_cure_says_the_line_that_calls_what_it_is_about(tmp_path: Path) -> None:
+    """The latest of few: what is in the loop, not what is before it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader\n"
+        "torch.cuda.empty_cache()\n"
+        "loader = DataLoader([1, 2])\n"
+        "for _ in range(5):\n"
+        "    torch.cuda.empty_cache()\n"
+    )
+    run = f"import runpy; runpy.run_path({str(program)!r})"
+    _, rows = tried(tmp_path, ("empty_cache_idle", "loader_workers"), run)
+    places = {row["cure"]: row["place"] for row in rows if "place" in row}
+    assert places == {"empty_cache_idle": "program.py:6", "loader_workers": "program.py:4"}
+
+
 def test_a_cure_that_cannot_be_applied_leaves_the_program_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(
         "class cuda:\n"

@@ -21,13 +21,13 @@ FALLING = [2.0 * 0.99**n for n in range(100)]
 
 
 def test_equal_losses_are_the_same() -> None:
-    assert of_runs(FALLING, FALLING[:60], EXACT) == ("same", "the same in 60 steps", 0.0)
+    assert of_runs(FALLING, FALLING[:60], EXACT) == ("same", "losses identical in 60 steps", 0.0)
 
 
 def test_rounding_is_told_from_another_result_by_the_class() -> None:
     near = [value * (1 + 3e-3 * (n > 20)) for n, value in enumerate(FALLING)]
     assert of_runs(FALLING, near, ROUNDING).kind == "rounding"
-    assert of_runs(FALLING, near, ROUNDING).text == "differs by 0.3 %, as rounding does"
+    assert of_runs(FALLING, near, ROUNDING).text == "losses differ by 0.3 %, as rounding does"
     assert of_runs(FALLING, near, EXACT).kind == "other"
     far = [value * (1 + 0.2 * (n > 20)) for n, value in enumerate(FALLING)]
     assert of_runs(FALLING, far, ROUNDING, alike_until=20).kind == "other"
@@ -132,7 +132,7 @@ def _run(*factors: float) -> ProgramResult:
 def test_a_program_that_adds_up_in_another_order_each_time_is_its_own_measure() -> None:
     same = sameness_by_scatter(_run(0), _run(3e-3), _run(-4e-3))
     assert same is not None
-    assert (same.kind, same.text) == ("rounding", "differs by 0.2 %, runs as it is by 0.15 %")
+    assert (same.kind, same.text) == ("rounding", "losses differ by 0.2 %, runs as it is by 0.15 %")
     assert sameness_by_scatter(_run(0), _run(3e-3), _run(-2e-2)) is None
     assert sameness_by_scatter(_run(0), _run(0), _run(4e-3)) is None
     assert sameness_by_scatter(_run(0), _run(0.3), _run(0.3)) is None
