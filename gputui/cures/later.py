@@ -119,3 +119,22 @@ def _computed(kind: Any, value: Any) -> Any:
     if type(value) is dict:
         return {key: _computed(kind, each) for key, each in value.items()}
     return value
+
+
+def entries_of_index(index: Any, count: int) -> list[Any] | None:
+    """An index of each dimension; None where it has others, such as a new one."""
+    entries = list(index) if isinstance(index, tuple) else [index]
+    if any(each is None or isinstance(each, (bool, list)) for each in entries):
+        return None
+    sizes = [each.dim() if str(getattr(each, "dtype", "")) == "torch.bool" else 1
+             for each in entries]  # fmt: skip
+    places = [place for place, each in enumerate(entries) if each is Ellipsis]
+    missing = count - sum(sizes) + len(places)
+    if len(places) > 1 or missing < 0:
+        return None
+    place = places[0] if places else len(entries)
+    entries[place : place + len(places)] = [slice(None)] * missing
+    last = entries[-1]
+    if str(getattr(last, "dtype", "")) == "torch.bool" and last.dim() > 1:
+        return None
+    return entries

@@ -9,7 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, LEAST_ON_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
-from .later import Value, class_of_later, in_modes_of_now
+from .later import Value, class_of_later, entries_of_index, in_modes_of_now
 from .writes import writes_of, writes_to_first
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class _Heads:
 
     def _taken(self, later: Any, index: Any) -> Any:
         """later[index]; NotImplemented where that is nearly all, or of words alone."""
-        entries = _entries(index, later.dim())
+        entries = entries_of_index(index, later.dim())
         if entries is None:
             return NotImplemented
         *rows, words = entries
@@ -264,22 +264,3 @@ _OF_EACH = (
     "__truediv__", "true_divide", "tanh", "contiguous", "detach", "clone",
 )  # fmt: skip
 """What is done with each number by itself."""
-
-
-def _entries(index: Any, count: int) -> list[Any] | None:
-    """An index of each dimension; None where it has others, such as a new one."""
-    entries = list(index) if isinstance(index, tuple) else [index]
-    if any(each is None or isinstance(each, (bool, list)) for each in entries):
-        return None
-    sizes = [each.dim() if str(getattr(each, "dtype", "")) == "torch.bool" else 1
-             for each in entries]  # fmt: skip
-    places = [place for place, each in enumerate(entries) if each is Ellipsis]
-    missing = count - sum(sizes) + len(places)
-    if len(places) > 1 or missing < 0:
-        return None
-    place = places[0] if places else len(entries)
-    entries[place : place + len(places)] = [slice(None)] * missing
-    last = entries[-1]
-    if str(getattr(last, "dtype", "")) == "torch.bool" and last.dim() > 1:
-        return None
-    return entries

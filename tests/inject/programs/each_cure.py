@@ -40,6 +40,7 @@ from gputui.cures import (
     model_calls,
     numbers_later,
     recomputed,
+    sorting,
     waits,
 )
 
@@ -812,6 +813,34 @@ def slices_kept():
 
 
 COPIED = torch.zeros(1 << 18)
+
+
+@check
+def first_alone():
+    """What is read of a sort is what the program would get, at whatever end, in whatever way."""
+    scores, kinds = SCORES.clone(), set()
+    expected = scores.numpy().argsort(1)
+    ends = (slice(4), slice(-4, None), 0, -1)
+    with torch.inference_mode(), torch.no_grad():
+        for _ in range(4):
+            order = torch.argsort(scores, dim=1, descending=True)
+            kinds.add(type(order) is torch.Tensor)
+            assert (order[:, :5].numpy() == expected[:, ::-1][:, :5]).all()
+            values, order = scores.sort(descending=True)
+            assert values[1, :3].equal(scores[1][order[1, :3]])
+            for end in ends:  # a line that asks for both ends
+                order = torch.argsort(scores)[..., end]
+                assert (order.numpy() == expected[..., end]).all()
+            values, order = torch.sort(scores)
+            assert (order.numpy() == expected).all()
+            assert values.equal(scores.gather(1, order))
+    for count in (3, 3, 3, 6):
+        assert (scores.argsort(1)[:, :count].numpy() == expected[:, :count]).all()
+    assert len(kinds) == 1
+    return kinds.pop()
+
+
+SCORES = torch.randn(3, 300, generator=torch.Generator().manual_seed(0))
 
 
 @check
@@ -1814,6 +1843,7 @@ BEFORE = {
         "is_far",
         lambda _, place: place is INDEX if isinstance(place, torch.Tensor) else str(place) == "cpu",
     ),
+    "first_alone": lambda: setattr(sorting.FirstAlone, "is_worth", lambda *_: True),
     "copies_kept": lambda: setattr(kept_copies.CopiesKept, "is_far", lambda *_: True),
     "items_together": lambda: (
         torch._dynamo.utils.counters.clear(),
@@ -1945,6 +1975,31 @@ def count_calls():
     assert counts == list(range(1, 11))
     try:
         kept.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
+def write_to_what_is_sorted():
+    """All is asked for of what was sorted once it is another."""
+    sorting.FirstAlone.is_worth = lambda *_: True
+    alone, scores = cures()["first_alone"](""), SCORES.clone()
+    alone.prepare(torch)
+
+    def best(step):
+        values, _ = scores.sort(descending=True)
+        first = values[:, :3]
+        if step > 5:
+            scores.zero_()
+            return values.sum(), first
+        return first
+
+    for step in range(7):
+        if step == 3:
+            undo = alone.apply(torch)
+        best(step)
+    undo()
+    try:
+        alone.apply(torch)
     except CannotApply as reason:
         return str(reason)
 
@@ -2130,6 +2185,7 @@ assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
 assert write_to_one_of_two() == "what modules are given again was written to between"
 assert count_calls() == "a model gives something else for equal tensors"
+assert write_to_what_is_sorted() == "what is sorted may be written to before all of it is read"
 assert write_to_what_grows() == "tensors that grow are written to in place"
 assert write_to_a_part().endswith("is written to by way of one of its parts")
 assert leave_a_device_meanwhile() == ("cpu", "meta", 0)
