@@ -27,6 +27,7 @@ from gputui.attribute.distributions import ValueSums
 from gputui.attribute.operation_sums import MemorySums
 from gputui.base import VERSION
 from gputui.base.sanitize import sanitize
+from gputui.imports import ABSENT, Clock, ImportedReading, ProcessFacts, RangeRecords, RangeRows
 from gputui.imports.kineto_columns import (
     RANGE,
     ROWS_AT_ONCE,
@@ -36,14 +37,6 @@ from gputui.imports.kineto_columns import (
     id_number,
 )
 from gputui.imports.kineto_events import TraceEvents, TraceFacts
-from gputui.imports.reading import (
-    ABSENT,
-    Clock,
-    ImportedReading,
-    ProcessFacts,
-    RangeRecords,
-    RangeRows,
-)
 from gputui.model.events import (
     JOURNAL_SCHEMA,
     AnyEvent,

@@ -19,8 +19,8 @@ import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s, Slots, opaque, pick, stack
 from gputui.base.sanitize import sanitize
+from gputui.imports import THREAD, LaunchShapes, RangeRows, Texts
 from gputui.imports.kineto_events import AnyTraceEvent, TraceEvent
-from gputui.imports.reading import THREAD, LaunchShapes, RangeRows, Texts
 from gputui.model.events import NO_PAYLOAD, PayloadType, ResultColumn, ResultTable
 from gputui.model.naming import OPERATOR_CATEGORY, PROFILER_STEP
 from gputui.ring import SLOT, RecordKind

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from msgspec.structs import replace
 
 from gputui.base.standard_streams import standard_input
-from gputui.model.events import (
-    About,
-    AnyEvent,
-    CaptureDelta,
-    MachineSample,
-    RunEnded,
-    Scope,
-)
+from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
 from gputui.model.units import moment
 from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
@@ -35,7 +28,7 @@ from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
 
 if TYPE_CHECKING:
     from gputui.imports.kineto import KinetoTrace
-    from gputui.imports.nsys.report import NsysReport
+    from gputui.imports.nsys import NsysReport
     from gputui.store.trace import TraceReader, TraceWriter
 
 # How such a file begins (sqlite.org/fileformat.html).
@@ -108,16 +101,16 @@ def open_import(
     these also go there; `summed` and `tables` as in `open_recording`. Raises JournalError, one
     line."""
     if path.suffix in _NSYS_SUFFIXES:
-        from gputui.imports.nsys.report import exported_report
+        from gputui.imports.nsys import exported_report
 
         return exported_report(path, trace, summed=summed)
     kind = import_kind(path)
     if kind == "packed sqlite":
-        from gputui.imports.nsys.report import unpacked_report
+        from gputui.imports.nsys import unpacked_report
 
         return unpacked_report(path, trace, summed=summed)
     if kind == "sqlite":
-        from gputui.imports.nsys.report import NsysReport
+        from gputui.imports.nsys import NsysReport
 
         return NsysReport(path, trace, summed=summed, tables=tables)
     if kind == "chrome":

@@ -20,11 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gputui
-from gputui.imports import kineto, kineto_columns, kineto_events
+from gputui.imports import RangeRows, kineto, kineto_columns, kineto_events
 from gputui.imports.kineto import KinetoTrace, NestedRanges
 from gputui.imports.kineto_columns import RANGE, OperationTable, TimedRows
 from gputui.imports.kineto_events import TraceEvents
-from gputui.imports.reading import RangeRows
 from gputui.model.events import NO_PAYLOAD, AnyEvent, Payload, RunEnded
 from gputui.playback.opening import open_recording
 from gputui.report.explain.time_tree import time_tree

@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.imports import RangeRows
 from gputui.imports.kineto_columns import OUTSIDE, TABLE, OperatorMemory
-from gputui.imports.reading import RangeRows
 from gputui.playback.opening import load
 from tests.conftest import DATA
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gputui.imports.kineto import KinetoTrace
-from gputui.imports.nsys.report import NsysReport
+from gputui.imports.nsys import NsysReport
 from gputui.model.events import (
     AnyEvent,
     CaptureDelta,

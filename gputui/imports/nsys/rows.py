@@ -1,6 +1,6 @@
 """The rows of an nsys report, block by block in order of time, as records of the capture library.
 
-For `report`, which says what was run and opens the file. NVTX rows have both ends of a range;
+For `NsysReport`, which says what was run and opens the file. NVTX rows have both ends of a range;
 what a row refers to by a number is resolved once for each number.
 """
 
@@ -17,9 +17,7 @@ import numpy as np
 from gputui.attribute import NO_STRING
 from gputui.attribute.arrays import LATEST_NS, Int64s, KeyTable, Slots
 from gputui.base.sanitize import sanitize
-from gputui.imports.nsys.database import Database, Selection, Stream
-from gputui.imports.nsys.table_pages import RowChoice, Rows
-from gputui.imports.reading import (
+from gputui.imports import (
     ABSENT,
     MAX_TEXTS,
     Clock,
@@ -31,6 +29,8 @@ from gputui.imports.reading import (
     Texts,
     number_distinct,
 )
+from gputui.imports.nsys.database import Database, Selection, Stream
+from gputui.imports.nsys.table_pages import RowChoice, Rows
 from gputui.model.events import NO_PAYLOAD, AnyEvent, KernelDefined, PayloadType
 from gputui.ring import SLOT, RecordKind
 from gputui.store.trace import TraceWriter

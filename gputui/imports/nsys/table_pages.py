@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gputui.attribute.arrays import LATEST_NS, Bools, Int64s, KeyTable
 from gputui.base import GputuiError
-from gputui.imports.reading import number_distinct
+from gputui.imports import number_distinct
 from gputui.inject.build import PAGES
 
 Bytes = npt.NDArray[np.uint8]

@@ -28,6 +28,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.distributions import ValueSums
 from gputui.base.sanitize import sanitize
+from gputui.imports import Clock, number_distinct
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.rows import (
     CUDA_TABLES,
@@ -39,7 +40,6 @@ from gputui.imports.nsys.rows import (
     range_selection,
 )
 from gputui.imports.nsys.table_pages import UnusualTable
-from gputui.imports.reading import Clock, number_distinct
 from gputui.model.events import (
     AnyEvent,
     ApiDelta,

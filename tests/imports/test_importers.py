@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputui.imports.reading import ABSENT, RangeRecords, RangeRows, number_distinct
+from gputui.imports import ABSENT, RangeRecords, RangeRows, number_distinct
 from gputui.ring import RecordKind
 
 INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
