@@ -468,13 +468,13 @@ class AttentionCalls:
     def drain(self) -> list[tuple[tuple[Any, int], int, int, int, str]]:
         """By line: looks since it was asked last, how many saw new sizes, the bytes of a mask that
         is a triangle, and the queries' shape."""
-        taken: list[tuple[tuple[Any, int], int, int, int, str]] = []
+        lines: list[tuple[tuple[Any, int], int, int, int, str]] = []
         for where, _, looks, new, mask_bytes, _, shape, _ in list(self._sites.values()):
             if looks:
-                taken.append((where, looks, new, mask_bytes or 0, shape))
+                lines.append((where, looks, new, mask_bytes or 0, shape))
         for site in list(self._sites.values()):
             site[2:4] = 0, 0
-        return taken
+        return lines
 
 
 def _variables(frame: Any) -> dict[str, Any]:

@@ -323,8 +323,10 @@ def _in_function(lines: list[LikeliestLine]) -> str | None:
         return None
     share = f"{100 * seen / samples:.0f} %"
     own = [line.number for line in lines if (line.caller, line.file) == (function, file)]
-    at = " and ".join(f"{file}:{number}" for number in own[:MOST_CALLS])
-    return f"In {share} of {samples} samples the program was in {function}, at lines such as {at}"
+    places = " and ".join(f"{file}:{number}" for number in own[:MOST_CALLS])
+    return (
+        f"In {share} of {samples} samples the program was in {function}, at lines such as {places}"
+    )
 
 
 def _line_in_words(line: LikeliestLine) -> str:
