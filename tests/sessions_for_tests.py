@@ -11,8 +11,8 @@ import msgspec
 
 from gputui.collect.traced_run import RunRequest, TracedRun
 from gputui.model.events import AnyEvent, KernelDefined
+from gputui.model.events.distributions import Accumulator
 from gputui.model.hub import Numbering
-from gputui.model.sketch import Accumulator
 from gputui.playback.opening import Loaded, load, open_recording
 from gputui.report.explain import Analysis
 from gputui.state import Run, Session

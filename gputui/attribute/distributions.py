@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from gputui.attribute.arrays import Bools, Int64s, join, run_starts
 from gputui.model.events import Distribution
-from gputui.model.sketch import EXACT_VALUES, steps
-from gputui.model.statistics import COARSE, FINE, Buckets
+from gputui.model.events.distributions import COARSE, EXACT_VALUES, FINE, Buckets, encoded_values
 
 DELTA_VALUES = 256
 """A delta with more distinct values than this is sent in buckets."""
@@ -347,7 +346,7 @@ def coarse_distributions(keys: Int64s, values: Int64s) -> dict[int, Distribution
             squares=float(squares[key]),
             minimum=int(least[key]),
             maximum=int(most[key]),
-            values=steps(
+            values=encoded_values(
                 zip(_TABLE_MIDDLES[filled].tolist(), table[key][filled].tolist(), strict=True)
             ),
             exact=False,

@@ -41,8 +41,8 @@ from gputui.model.events import (
     MemoryOperationDelta,
     StreamDelta,
 )
+from gputui.model.events.distributions import EXACT_VALUES
 from gputui.model.naming import COPY_KINDS, MEMORY_KINDS, MEMSET, copy_name
-from gputui.model.sketch import EXACT_VALUES
 from gputui.ring import RecordKind
 
 # --- Sums of kernels, copies and memsets by range, device and whether the range was inherited.

@@ -28,7 +28,7 @@ from gputui.attribute.distributions import ValueSums, grouped
 from gputui.attribute.instances import Finalised, RangeInstances
 from gputui.attribute.range_stacks import NO_NODE, Nodes
 from gputui.model.events import KernelDelta, Payload, RangeDelta, RangeKernels, payload_of
-from gputui.model.sketch import Accumulator
+from gputui.model.events.distributions import Accumulator
 
 # --- How long the GPU worked for each range, including the ranges inside it.
 

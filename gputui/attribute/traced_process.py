@@ -52,17 +52,10 @@ from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
 from gputui.attribute.windows import Windows
 from gputui.counters.counted_run import CountedOperations
-from gputui.model.events import (
-    AnyEvent,
-    CaptureDelta,
-    Loss,
-    OpenRange,
-    StepSpan,
-    StepTimeline,
-)
+from gputui.model.events import AnyEvent, CaptureDelta, Loss, OpenRange, StepSpan, StepTimeline
+from gputui.model.events.distributions import EXACT_VALUES
 from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP
-from gputui.model.sketch import EXACT_VALUES
 from gputui.ring import REFUSED_DEFERRED, SLOT
 from gputui.ring.reader import NO_RING, RingHealth
 from gputui.store.trace import TraceWriter

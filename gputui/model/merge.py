@@ -16,7 +16,7 @@ import msgspec
 
 from gputui.base.decoding import made_once
 from gputui.model.events import CaptureDelta, OfProcess, Rule
-from gputui.model.sketch import Accumulator
+from gputui.model.events.distributions import Accumulator
 from gputui.model.steps import StepBlocks
 
 _NESTED = (Rule.PARTS, Rule.BLOCKS)
@@ -228,9 +228,9 @@ def row_type(kind: type[_Part]) -> type[_Part]:
     """The class of the rows in which parts of a kind are added up.
 
     It is derived from the part's class, so that a row is read as a part is. Its fields can be set,
-    its integers have no bounds, and it has an Accumulator for each Distribution (both offer what
-    gputui.model.statistics has). Rows of parts whose process is that of the delta (OfProcess) have
-    the process as a field.
+    its integers have no bounds, and it has an Accumulator for each Distribution (both are
+    Statistics). Rows of parts whose process is that of the delta (OfProcess) have the process as a
+    field.
     """
     hints = get_type_hints(kind)
     growing: dict[Rule, Any] = {

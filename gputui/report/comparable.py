@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gputui.model.events import DeviceDelta
+from gputui.model.events.distributions import Accumulator, Statistics
 from gputui.model.leaves import LEAVES
-from gputui.model.sketch import Accumulator
-from gputui.model.statistics import Statistics
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phases import PhaseRow, main_step, outside_ns, phase_rows

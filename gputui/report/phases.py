@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gputui.model.events import Payload
+from gputui.model.events.distributions import Accumulator
 from gputui.model.naming import read_engine_range
-from gputui.model.sketch import Accumulator
 from gputui.report.phase_tree import Phase, PhaseKey, PhaseTree, phase_tree, phases_around
 from gputui.report.statistics import Mean, half_width
 from gputui.report.windows import NOTE, Estimates

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from gputui.model.events.distributions import FINE, Accumulator, Statistics, Totals
 from gputui.model.kernel_categories import category
 from gputui.model.naming import short_name
-from gputui.model.sketch import Accumulator, Totals
-from gputui.model.statistics import FINE, Statistics
 from gputui.model.steps import SLOW
 from gputui.model.units import duration
 from gputui.report.schema import Cell, Column, count, percent, time

@@ -60,9 +60,9 @@ from gputui.model.events import (
     WindowCost,
     WindowWork,
 )
+from gputui.model.events.distributions import Accumulator
 from gputui.model.leaves import LEAVES, leaf_of_number
 from gputui.model.merge import declared_fields, key_fields, merged_by, merger_of, row_type
-from gputui.model.sketch import Accumulator
 from gputui.model.steps import StepBlocks
 from gputui.state.history import History
 from gputui.state.readings import Readings

@@ -34,7 +34,7 @@ _CHANGED = (
     ("model/events/capture_parts.py", "class LineSamples(", _PART, ""),
     ("model/events/capture.py", "    StepBlock,\n", _NAMED, ""),
     ("model/events/capture.py", "\n\nclass CaptureSum(", _FIELD, ""),
-    ("attribute/operation_sums.py", "from gputui.model.sketch", _IMPORT, ""),
+    ("attribute/operation_sums.py", "from gputui.model.events.distributions", _IMPORT, ""),
     ("attribute/operation_sums.py", "        self._sizes = ValueSums()\n", _HELD, ""),
     ("attribute/operation_sums.py", "        keys = places | _memory_code", _ADDED, ""),
     (

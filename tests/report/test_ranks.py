@@ -25,8 +25,8 @@ from gputui.model.events import (
     Scope,
     StepBlock,
 )
+from gputui.model.events.distributions import encoded_values
 from gputui.model.leaves import Leaf
-from gputui.model.sketch import steps
 from gputui.model.steps import StepBlocks
 from gputui.report.explain import Analysis, findings
 from gputui.report.explain.ranks import Lateness, late_over_steps
@@ -65,7 +65,7 @@ def job_events(
         number = device + 1
         leaves = {**ranks[rank], Leaf.COMMUNICATION: step_ns - come[rank]}
         lengths = Distribution(
-            count, count * step_ns, 0.0, step_ns, step_ns, steps([(step_ns, count)])
+            count, count * step_ns, 0.0, step_ns, step_ns, encoded_values([(step_ns, count)])
         )
         whole_ns = count * step_ns
         events += [
@@ -414,7 +414,9 @@ def test_nobody_is_late_by_sums_where_a_clock_was_set(set_ns: int, is_named: boo
 
 def test_ranks_of_different_loops_have_no_step_in_common() -> None:
     session, run = job([rank(), rank(wait=40_000_000)])
-    lengths = Distribution(STEPS, STEPS * STEP_NS, 0.0, STEP_NS, STEP_NS, steps([(STEP_NS, STEPS)]))
+    lengths = Distribution(
+        STEPS, STEPS * STEP_NS, 0.0, STEP_NS, STEP_NS, encoded_values([(STEP_NS, STEPS)])
+    )
     more = LoopDelta(1, 0, Scope.STEADY, 0, STEPS, STEPS, 1, 2, lengths)
     session.apply([CaptureDelta(time_ns=2, process=1, loops=(more,))])
     for process, wait_ns in ((1, 40_000_000), (2, 0)):

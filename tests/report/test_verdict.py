@@ -35,8 +35,8 @@ from gputui.model.events import (
     StepBlock,
     Stretch,
 )
+from gputui.model.events.distributions import encoded_values
 from gputui.model.leaves import CAUSES, LEAVES, Leaf
-from gputui.model.sketch import steps
 from gputui.model.units import duration
 from gputui.render.prometheus import figures
 from gputui.report.answer import interruptions
@@ -96,7 +96,7 @@ def delta(
     step_ns = round(length * STEP_NS)
     wall_ns = count * step_ns
     lengths = Distribution(
-        count, wall_ns, 0.0, step_ns, step_ns, steps([(step_ns, count)]) if count else ()
+        count, wall_ns, 0.0, step_ns, step_ns, encoded_values([(step_ns, count)]) if count else ()
     )
     return CaptureDelta(
         time_ns=1,
@@ -163,7 +163,7 @@ def test_the_main_loop_is_the_one_whose_usual_steps_take_longest() -> None:
     """Copying a model to the GPU repeats as well: a hundred short turns, some of which wait for
     imports and files for a second."""
     turns = delta({Leaf.HOST: 1.0}, loop=0)
-    copies = steps([(300_000, 90), (2 * STEP_NS, 10)])
+    copies = encoded_values([(300_000, 90), (2 * STEP_NS, 10)])
     uneven = Distribution(STEPS, 30 * WALL_NS, 0.0, 300_000, 2 * STEP_NS, copies)
     slow = replace(
         turns,

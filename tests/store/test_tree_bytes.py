@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from gputui.attribute.traced_process import TracedProcess
 from gputui.model.events import AnyEvent, CaptureDelta, Scope
+from gputui.model.events.distributions import Accumulator
 from gputui.model.hub import Numbering
-from gputui.model.sketch import Accumulator
 from gputui.model.steps import SLOW, blocks_of
 from gputui.ring import SLOT, RecordKind
 from gputui.store.journal import JournalWriter

@@ -49,9 +49,9 @@ from gputui.model.events import (
     StepSpan,
     StepTimeline,
 )
+from gputui.model.events.distributions import encoded_values
 from gputui.model.hub import Hub
 from gputui.model.leaves import Leaf
-from gputui.model.sketch import steps
 from workloads.forecasting import answer
 
 START_NS = 1_760_000_000_000_000_000
@@ -88,7 +88,7 @@ def dist(count: int, mean: int) -> Distribution:
         squares=count * (0.1 * mean) ** 2,
         minimum=values[0][0],
         maximum=values[-1][0],
-        values=steps(values),
+        values=encoded_values(values),
     )
 
 

@@ -17,9 +17,9 @@ from textual.widgets import OptionList
 
 from gputui.base.sanitize import cut_middle
 from gputui.model.events import Alert, Distribution, RunStarted, StepBlock
+from gputui.model.events.distributions import Accumulator
 from gputui.model.kernel_categories import short_names
 from gputui.model.leaves import LEAF_OF_KEY, LEAVES, Leaf
-from gputui.model.sketch import Accumulator
 from gputui.model.units import count, duration
 from gputui.playback.opening import open_recording
 from gputui.report.answer import answer

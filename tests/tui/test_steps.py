@@ -9,15 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gputui.model.events import (
-    AnyEvent,
-    CaptureDelta,
-    RunEnded,
-    StepBlock,
-    StepLanes,
-)
+from gputui.model.events import AnyEvent, CaptureDelta, RunEnded, StepBlock, StepLanes
+from gputui.model.events.distributions import Accumulator
 from gputui.model.leaves import DOING, EIGHTHS, ROW_PARTS, Leaf, pack, unpack
-from gputui.model.sketch import Accumulator
 from gputui.playback.opening import open_recording
 from gputui.report.explain import Analysis
 from gputui.report.explain.time_tree import TimeTree

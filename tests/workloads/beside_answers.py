@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.model.statistics import Statistics
+from gputui.model.events.distributions import Statistics
 from gputui.playback.opening import load
 from gputui.report.explain import Analysis, conclusion
 from gputui.report.phases import PhaseRow, phase_rows

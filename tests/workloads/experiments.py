@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import gputui
 from gputui.model.events import Distribution
-from gputui.model.statistics import FINE
+from gputui.model.events.distributions import FINE
 from gputui.playback.opening import Loaded, load
 from gputui.report.answer import answer
 from gputui.report.phases import phase_rows

@@ -42,9 +42,9 @@ from gputui.model.events import (
     StepSource,
     Stretch,
 )
+from gputui.model.events.distributions import FINE
 from gputui.model.leaves import LEAVES as LEAF_MEANINGS
 from gputui.model.leaves import Leaf
-from gputui.model.statistics import FINE
 from gputui.model.steps import HELD_NS
 
 # --- Steps of a device in parts, for the timeline: how busy each was, and why it idled.

@@ -35,8 +35,8 @@ from gputui.model.events import (
     RunEnded,
     RunStarted,
 )
+from gputui.model.events.distributions import encoded_values
 from gputui.model.naming import api_name
-from gputui.model.sketch import steps
 from gputui.store.journal import JournalError
 
 # What each CSV table of `nsys stats` has in a row.
@@ -256,7 +256,7 @@ class CsvCells:
             minimum=round(average if least is None else least),
             maximum=round(average if most is None else most),
             # Of the values, only the median is known.
-            values=steps(_around(middle, count)),
+            values=encoded_values(_around(middle, count)),
             exact=False,
         )
 

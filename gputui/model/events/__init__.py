@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from gputui.model.events.base import *
 from gputui.model.events.capture import *
 from gputui.model.events.capture_parts import *
+from gputui.model.events.distributions import *
 from gputui.model.events.gpu import *
 from gputui.model.events.machine import *
 from gputui.model.events.run import *

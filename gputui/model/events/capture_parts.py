@@ -10,7 +10,6 @@ from enum import IntEnum
 from typing import Annotated, Literal, get_args
 
 import msgspec
-from msgspec import Meta
 
 from gputui.model.events.base import (
     Amount,
@@ -26,10 +25,9 @@ from gputui.model.events.base import (
     RangeNumber,
     ShapeNumber,
     Sketch,
-    Step,
     Sum,
 )
-from gputui.model.statistics import FINE, Statistics
+from gputui.model.events.distributions import Distribution
 from gputui.model.units import MISSING
 
 # What was seen in windows of tracing, where kernels are traced part of the time, and the cost.
@@ -68,47 +66,6 @@ class WindowCost(OfProcess, msgspec.Struct, frozen=True, array_like=True, gc=Fal
     turns: Annotated[Amount, Sum]
     taken_ns: Annotated[Amount, Sum]
     bare_ns: Annotated[Amount, Sum]
-
-
-# Parts of a CaptureDelta: ranges, and the calls, kernels and copies in them.
-
-
-class Distribution(Statistics, msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Many durations (ns) or sizes (bytes) in a form in which two distributions can be merged.
-
-    `squares` is Σ(x − mean)². `values` are the distinct values in order: the values themselves
-    while `exact`, otherwise bucket midpoints within 1 % of each value. Each value is written as the
-    difference from the previous one, the first from 0; a following −n means that the value occurred
-    n times, not once: [500, 32, -3, 64] is 500 once, 532 three times, 596 once.
-
-    A distribution has either `values` or `buckets`. `buckets` begins with the number of the first
-    bucket; then come the counts of values in that bucket and in each one after it. Bucket i holds
-    the values above 1.018^(i−1) up to 1.018^i.
-    """
-
-    count: Amount
-    total: Amount
-    squares: float
-    minimum: Amount
-    maximum: Amount
-    values: Annotated[tuple[Step, ...], Meta(max_length=8192)]
-    exact: bool = True
-    buckets: Annotated[tuple[Amount, ...], Meta(max_length=8192)] = ()
-
-    def counted(self) -> list[tuple[int, int]]:
-        """Pairs of a value and how often it occurred, in ascending order."""
-        if self.buckets:
-            first, *counts = self.buckets
-            return [pair for pair in zip(FINE.middles[first:], counts, strict=False) if pair[1]]
-        pairs: list[tuple[int, int]] = []
-        value = 0
-        for step in self.values:
-            if step >= 0:
-                value += step
-                pairs.append((value, 1))
-            elif pairs:
-                pairs[-1] = value, -step
-        return pairs
 
 
 # Payloads: the 8 bytes attached to a range or a mark in a record, and how to read them. The type is
@@ -189,6 +146,9 @@ def payload_text(payload: Payload | None) -> str:
     if payload.type == "bytes":
         return f"{payload.value} bytes"
     return f"{payload.value:.6g}" if isinstance(payload.value, float) else str(payload.value)
+
+
+# Parts of a CaptureDelta: ranges, and the calls, kernels and copies in them.
 
 
 class RangeDelta(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

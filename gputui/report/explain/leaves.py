@@ -28,9 +28,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gputui.model.events import LoopDelta, Scope, StepBlock
+from gputui.model.events.distributions import Accumulator
 from gputui.model.leaves import LEAVES, Leaf, idle_sum, is_kernel, leaf_of_number
 from gputui.model.naming import is_synchronization
-from gputui.model.sketch import Accumulator
 from gputui.model.steps import SOURCES_FIRST
 from gputui.report.explain.rank_waits import Exposed, Matched, Place, ranks_of, waits
 from gputui.report.phases import is_step_name

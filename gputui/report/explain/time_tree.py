@@ -16,9 +16,8 @@ from statistics import median
 from typing import NamedTuple, TypeVar
 
 from gputui.model.events import Scope, StepBlock
+from gputui.model.events.distributions import Accumulator, Statistics
 from gputui.model.leaves import Leaf, idle_sum, is_kernel, leaf_of_number
-from gputui.model.sketch import Accumulator
-from gputui.model.statistics import Statistics
 from gputui.model.steps import SLOW, SOURCES_FIRST
 from gputui.model.units import duration, percent
 from gputui.report.explain.leaves import (

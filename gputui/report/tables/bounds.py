@@ -9,15 +9,9 @@ from typing import NamedTuple
 
 from gputui.model import units
 from gputui.model.events import payload_text
-from gputui.model.leaves import (
-    COPIES,
-    LEAVES,
-    Leaf,
-    idle_sum,
-    leaf_of_number,
-)
+from gputui.model.events.distributions import Totals
+from gputui.model.leaves import COPIES, LEAVES, Leaf, idle_sum, leaf_of_number
 from gputui.model.naming import is_launch
-from gputui.model.sketch import Totals
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.time_tree import benchmark_rows
 from gputui.report.phase_tree import Phase, phase_tree, ranges_below

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gputui.model.events import MemoryOperationDelta
+from gputui.model.events.distributions import Statistics
 from gputui.model.naming import DEVICE_TO_HOST
-from gputui.model.statistics import Statistics
 from gputui.report.phase_tree import PhaseKey, phase_path, phase_tree, phases_around
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.report.schema import (

@@ -16,9 +16,8 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.events import LAUNCH_UNKNOWN, KernelDelta, LaunchDelta
+from gputui.model.events.distributions import Accumulator, Statistics, Totals
 from gputui.model.merge import merged_by
-from gputui.model.sketch import Accumulator, Totals
-from gputui.model.statistics import Statistics
 from gputui.report.schema import (
     REASON,
     Column,

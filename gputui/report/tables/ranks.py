@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from gputui.model.events import CollectiveDelta, PeerDelta
+from gputui.model.events.distributions import Statistics
 from gputui.model.kernel_categories import bus_factor, total_bytes
 from gputui.model.leaves import LEAVES, Leaf
-from gputui.model.statistics import Statistics
 from gputui.model.units import duration
 from gputui.report.explain.analysis import Analysis
 from gputui.report.explain.rank_causes import RankTime

@@ -11,8 +11,8 @@ import msgspec
 
 from gputui.model import units
 from gputui.model.events import OTHER_STREAMS, DeviceDelta, StepBlock
+from gputui.model.events.distributions import Statistics
 from gputui.model.leaves import LEAVES, Leaf, idle_sum
-from gputui.model.statistics import Statistics
 from gputui.model.steps import SLOW
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.phase_tree import phase_path

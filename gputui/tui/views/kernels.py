@@ -11,7 +11,7 @@ import msgspec
 from textual.binding import Binding, BindingType
 
 from gputui.base.sanitize import cut_middle
-from gputui.model.statistics import Statistics
+from gputui.model.events.distributions import Statistics
 from gputui.model.units import count, duration, percent, size
 from gputui.report.explain.lines import launched_at
 from gputui.report.roofline import kernel_roofs

@@ -9,10 +9,10 @@ from itertools import takewhile
 from operator import itemgetter
 
 from gputui.base.sanitize import cut_middle
+from gputui.model.events.distributions import Accumulator
 from gputui.model.kernel_categories import cut_apart
 from gputui.model.leaves import LEAVES, Leaf, leaf_of_kernel
 from gputui.model.naming import TOO_MANY, XLA_COMPILES
-from gputui.model.sketch import Accumulator
 from gputui.model.steps import FEW
 from gputui.model.units import count, duration, percent
 from gputui.report.explain.time_tree import TimeTree

@@ -19,8 +19,14 @@ from gputui.attribute.distributions import (
     in_buckets,
 )
 from gputui.model.events import Distribution
-from gputui.model.sketch import EXACT_VALUES, Accumulator, Totals, steps
-from gputui.model.statistics import COARSE, FINE
+from gputui.model.events.distributions import (
+    COARSE,
+    EXACT_VALUES,
+    FINE,
+    Accumulator,
+    Totals,
+    encoded_values,
+)
 from tests.events_for_tests import times
 
 durations = st.lists(st.integers(0, 10**13), min_size=1, max_size=300)
@@ -220,7 +226,7 @@ def test_buckets_beyond_all_numbers_are_no_values() -> None:
 def test_values_are_written_as_steps_and_repetitions() -> None:
     written = times(500, 532, 532, 532, 596)
     assert written.values == (500, 32, -3, 64)
-    assert written.values == steps([(500, 1), (532, 3), (596, 1)])
+    assert written.values == encoded_values([(500, 1), (532, 3), (596, 1)])
 
 
 @given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1), max_size=50), st.booleans())
