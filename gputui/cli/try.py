@@ -138,7 +138,12 @@ def _try(
     is_of_compiling |= any(each.is_of_pauses for each in candidates)
     keep_compiled(None if is_of_compiling else 0.0)
     if not candidates:
-        candidates = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
+        candidates = plan(
+            diagnosis.findings,
+            diagnosis.functions,
+            library=diagnosis.library,
+            everything=options.all,
+        )
     outcome = Trials(
         Request(
             tuple(command),
@@ -344,7 +349,12 @@ def _print_list(options: argparse.Namespace) -> None:
     note += ". Only advised: " + "; ".join(f"{n}: {w}" for n, w in NOT_FROM_OUTSIDE.items())
     if options.recording:
         diagnosis = _recorded(options)
-        rows = plan(diagnosis.findings, diagnosis.functions, everything=options.all)
+        rows = plan(
+            diagnosis.findings,
+            diagnosis.functions,
+            library=diagnosis.library,
+            everything=options.all,
+        )
         note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows."
         listed = (
             *listed[:3],

@@ -265,6 +265,7 @@ class OptaxJitted(Cure):
     result = ROUNDING
     is_certain = True
     change = "jax.jit of the whole step: gradients, tx.update and optax.apply_updates"
+    advice = r"jax\.jit around the whole step"
     library = "optax"
     forecast = None
 

@@ -401,6 +401,7 @@ class PaddingTrimmed(Cure):
     result = ROUNDING
     change = 'padding="longest" where batches are made, not "max_length"'
     library = "torch.utils.data.dataloader"
+    advice = "pad to the longest text of a batch"
 
     def apply(self, loaders: Any) -> Undo:
         iterator = loaders._BaseDataLoaderIter

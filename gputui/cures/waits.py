@@ -24,7 +24,7 @@ class ItemsTogether(Cure):
     answers = ("idle.sync", "busy.copy_pageable")
     result = EXACT
     change = "values = tensor.tolist()  # once, before the loop over them"
-    advice = r"\.item\(\)"
+    advice = r"\.tolist\(\)|\.item\(\)"
 
     def apply(self, torch: Any) -> Undo:
         replay = torch.cuda.CUDAGraph.replay

@@ -23,6 +23,7 @@ from gputui.cures.ablations import Skip
 from gputui.model import units
 from gputui.model.leaves import LEAVES, Leaf
 from gputui.report.explain import Analysis, Finding, conclusion, findings
+from gputui.report.explain.advice import library
 from gputui.report.explain.finding import Gain
 from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
@@ -80,6 +81,8 @@ class Diagnosis(NamedTuple):
     """Of the time that the GPU waits for the next batch, pauses and all."""
     step: str = ""
     """What marked the steps, by source and name; empty where that is not known."""
+    library: str | None = None
+    """What made its kernels: torch, jax or cupy; None where that is not known."""
 
 
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
@@ -140,7 +143,7 @@ def diagnosis_of(session: Session, run: Run | None, recording: Path | None) -> D
         functions if both else (), _memory_bytes(run), last,
         input_share=share_in_the_loop(analysis.tree, LEAVES[Leaf.INPUT].key) / 100.0
         if analysis.tree is not None else 0.0,
-        step=_marked_step(run, analysis.tree),
+        step=_marked_step(run, analysis.tree), library=library(analysis),
     )  # fmt: skip
 
 
@@ -396,12 +399,17 @@ _PLACE = re.compile(r"(?P<file>[^/:\s]+\.py):\d+ (?:[\w<>]+\.)*(?P<function>\w+)
 
 
 def plan(
-    findings: Sequence[Finding], functions: Sequence[str] = (), *, everything: bool = False
+    findings: Sequence[Finding],
+    functions: Sequence[str] = (),
+    *,
+    library: str | None = None,
+    everything: bool = False,
 ) -> list[Candidate]:
     """The cures that answer these findings, and with `everything` all that leave results as they
     are, the largest forecast first; then those for faults that no finding shows; ablations last:
     for each finding those of its cause and of the function at its line, and of these functions of
-    the program if there are findings."""
+    the program if there are findings. `library` makes its kernels: cures of another come after
+    those that promise as much."""
     chosen: dict[str, Candidate] = {}
     all_cures = cures()
     for finding in findings:
@@ -421,17 +429,30 @@ def plan(
         is_wanted = (everything or ANY in cure.answers) and not cure.argument
         if cure.result in (EXACT, ROUNDING) and is_wanted:
             chosen.setdefault(cure.name, Candidate(cure.name, cure))
-    # Of those that nothing is promised of first what answers the first finding.
     causes = [finding.cause for finding in findings]
-    ordered = sorted(
-        chosen.values(),
-        key=lambda each: (
-            each.order[0],
-            causes.index(each.finding.cause) if each.finding is not None else len(causes),
-            each.order[1],
-        ),
+
+    def order(each: Candidate) -> tuple[bool, float, bool, int, int, bool]:
+        least, place = each.order
+        number = causes.index(each.finding.cause) if each.finding is not None else len(causes)
+        # A finding that leads although nothing can be forecast of it, as of texts that are gone
+        # through again, is what the run is slow for: others follow from it.
+        is_first = each.finding is not None and number == 0
+        leads = is_first and not findings[0].gains and place != _UNNAMED
+        is_foreign = library is not None and _library_of(each.cure) not in (library, None)
+        # Of those that nothing is promised of first what answers the first finding, and what is
+        # known to be there.
+        is_vague = not least and not each.cure.is_certain
+        return not leads, least, is_foreign, number, place, is_vague
+
+    return [*sorted(chosen.values(), key=order), *_ablations(findings, functions)]
+
+
+def _library_of(cure: type[Cure]) -> str | None:
+    """Which of `Diagnosis.library` a cure needs; None for one that needs none."""
+    root = (cure.library or "").partition(".")[0]
+    return {"": None, "jax": "jax", "optax": "jax", "cupy": "cupy", "numpy": None}.get(
+        root, "torch"
     )
-    return [*ordered, *_ablations(findings, functions)]
 
 
 def named(words: Iterable[str], findings: Sequence[Finding]) -> list[Candidate]:

@@ -61,7 +61,7 @@ ABLATIONS = {
 def planned(fault: str) -> list[Candidate]:
     loaded = loaded_once(str(DATA / "faults" / f"{fault}.gputui.gz"))
     diagnosis = diagnosis_of(loaded.session, loaded.run, None)
-    return plan(diagnosis.findings, diagnosis.functions)
+    return plan(diagnosis.findings, diagnosis.functions, library=diagnosis.library)
 
 
 def test_the_right_cure_comes_first() -> None:

@@ -82,6 +82,22 @@ def test_what_the_advice_names_comes_first_and_has_the_forecast() -> None:
     assert forecasts["anomaly_off"] is None, "the advice does not mean it"
 
 
+def test_what_a_finding_without_a_forecast_advises_comes_first_if_it_leads() -> None:
+    grows = finding("steps_grow", advice="keep a KV cache (use_cache=True)")
+    plans = finding("cudnn_plans", Gain(1.6, 2.1), advice="enable_cudnn_sdp(False)")
+    names = [candidate.name for candidate in plan([grows, plans])]
+    assert names[:3] == ["texts_kept", "kv_cache", "cudnn_attention_off"]
+    assert plan([plans, grows])[0].name == "cudnn_attention_off"
+
+
+def test_cures_of_the_library_that_makes_the_kernels_come_first() -> None:
+    names = [candidate.name for candidate in plan([finding("idle.launch")], library="jax")]
+    assert names.index("optax_jitted") < names.index("accumulation_merged")
+    assert names.index("tracing_off") < names.index("accumulation_merged"), "it needs no library"
+    names = [candidate.name for candidate in plan([finding("idle.launch")], library="torch")]
+    assert names.index("accumulation_merged") < names.index("optax_jitted")
+
+
 def test_the_function_at_a_findings_line_is_skipped() -> None:
     host = finding("idle.host", Gain(1.5, 2.0), place="train.py:62 report")
     names = [candidate.name for candidate in plan([host])]

@@ -101,9 +101,9 @@ _CAUSES = (
         re.compile(r"(direct|float\d+\w*|half)_copy_kernel|CatArrayBatchedCopy"),
         "copies on GPU",
         "Kernels that only copy tensors, or cast them, take {share}.",
-        "keep the layout and the type that the next kernel takes: no .contiguous(), .repeat(), "
-        "torch.cat or expand() with reshape() in the loop, a ring buffer in place of one that is "
-        "shifted; enable_gqa=True for shared KV heads",
+        "keep the layout and the type that the next kernel takes: no .contiguous(), .repeat() or "
+        "expand() with reshape() in the loop; enable_gqa=True for shared KV heads; torch.compile, "
+        "which puts casts into the kernels beside them",
         0.9,
         "casts and copies are 1 to 13 % of the steps of programs without a fault",
         1 / 4,
@@ -291,12 +291,36 @@ def _place(analysis: Analysis, cause: _Named) -> str:
     return lines[0].where if lines else ""
 
 
+def _grows(analysis: Analysis, cause: _Named) -> bool:
+    """Whether half of what is copied is put behind one another (torch.cat), or moved within the
+    GPU's memory as it is."""
+    names, sums = analysis.kernel_names, analysis.kernel_sums
+    whole_ns = joined_ns = 0
+    for number, (_, ns) in sums.items():
+        name = names[number].name if number in names else ""
+        whole_ns += ns if cause.kernels.search(name) else 0
+        joined_ns += ns if _JOINS.search(name) else 0
+    tree = analysis.tree
+    if tree is None:
+        return False
+    every_ns = sum(ns for _, ns in sums.values())
+    kernels, joined = (tree.kernels_share * ns / max(1, every_ns) for ns in (whole_ns, joined_ns))
+    moved = _copied(tree, cause)
+    return 2 * (joined + moved) >= kernels + moved
+
+
 _EMBEDS = re.compile(r"embedding|compute_grad_weight", re.I)
 SPARSE = (
     "sparse=True for large nn.Embedding tables{where}, with SparseAdam for them: the update then "
     "goes over the rows of a batch only; else "
 )
 
+
+GROWN = (
+    "no torch.cat of what grows, or is shifted, in the loop: a buffer of the full length, made "
+    "once, and slices of it, or a ring buffer; else "
+)
+_JOINS = re.compile("CatArrayBatchedCopy")
 
 COPIES_OF_JAX = (
     "less jnp.roll, concatenate, pad and transpose in the jitted function: one expression that "
@@ -311,6 +335,8 @@ def _advice(analysis: Analysis, cause: _Named) -> str:
     if cause.key == "copies" and library(analysis) == "jax":
         return COPIES_OF_JAX
     names = analysis.kernel_names
+    if cause.key == "copies":
+        return (GROWN if _grows(analysis, cause) else "") + cause.advice
     embeds = any(_EMBEDS.search(names[n].name) for n in analysis.kernel_sums if n in names)
     if not embeds or cause.key != "optimizer":
         return cause.advice
