@@ -21,7 +21,7 @@ from gputui.attribute.reader import CaptureReader
 from gputui.base.sanitize import sanitize
 from gputui.cli.dispatch import print_json
 from gputui.collect.catalogue import CatalogueError, load_catalogue
-from gputui.collect.sampler import read_once
+from gputui.collect.live import read_once
 from gputui.counters.sampler import counter_holders, counter_rights
 from gputui.inject.build import COUNTERS
 from gputui.inject.environment import (

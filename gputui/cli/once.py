@@ -15,7 +15,7 @@ from types import FrameType
 from gputui.base import WRONG_USAGE, GputuiError
 from gputui.base.standard_streams import columns, say
 from gputui.cli.declaration import UsageError
-from gputui.collect.sampler import Sampler, emissions, read_once
+from gputui.collect.live import Sampler, emissions, read_once
 from gputui.model.events import AnyEvent, Header, HostUnavailable, MachineSample
 from gputui.state import Session
 from gputui.state.session import Host, Hosts

@@ -202,7 +202,7 @@ def _check_room(options: argparse.Namespace) -> None:
     """Raises RefusedError where another program computes on a GPU that this one may use."""
     if options.shared:
         return
-    from gputui.collect.sampler import read_once
+    from gputui.collect.live import read_once
     from gputui.state import Session
 
     session = Session.from_events(read_once())
@@ -231,7 +231,7 @@ def _check_memory(needed_bytes: int) -> None:
 
 def _free_bytes() -> list[int]:
     """The free memory of each GPU whose driver gives it."""
-    from gputui.collect.sampler import read_once
+    from gputui.collect.live import read_once
     from gputui.state import Session
 
     samples = [gpu.sample for gpu in Session.from_events(read_once()).gpus.values()]

@@ -387,7 +387,7 @@ def devices(
     `only` are NVML indexes; None takes what CUDA_VISIBLE_DEVICES says. Raises Error where there is
     no GPU, it cannot be read any more, or the interval is impossible.
     """
-    from gputui.collect.sampler import Sampler, emissions
+    from gputui.collect.live import Sampler, emissions
     from gputui.model.events import Header, HostUnavailable, MachineSample
     from gputui.report.machine_now import machine_document
 

@@ -14,10 +14,10 @@ from functools import partial
 
 import msgspec
 
+from gputui.collect.live import Sampler, read_once
 from gputui.collect.nvml import start_driver
 from gputui.collect.nvml.gpus import Nvml
 from gputui.collect.nvml.opening import glance
-from gputui.collect.sampler import Sampler, read_once
 from gputui.model.events import AnyEvent
 
 if sys.argv[1:] != ["hasty"]:

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.collect.live import Sampler, Schedule, emissions
 from gputui.collect.machine_reader import ClockSteps
 from gputui.collect.nvml.gpus import Worker, _coarse
-from gputui.collect.sampler import Sampler, Schedule, emissions
 from gputui.model.events import (
     AnyEvent,
     GpuEnergy,

@@ -292,7 +292,7 @@ def _machine(monkeypatch: pytest.MonkeyPatch, *emissions: Sequence[AnyEvent]) ->
         def stop(self) -> None:
             calls.append("stop")
 
-    monkeypatch.setattr("gputui.collect.sampler.Sampler", Fake)
+    monkeypatch.setattr("gputui.collect.live.Sampler", Fake)
     return calls
 
 

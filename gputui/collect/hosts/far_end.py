@@ -21,7 +21,7 @@ import msgspec
 
 from gputui.base import GputuiError, reason
 from gputui.collect.hosts import RECORDING, STARTER, hello_line
-from gputui.collect.sampler import Sampler
+from gputui.collect.live import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
 from gputui.store import default_folder, make_folder, open_regular, stamped_name
