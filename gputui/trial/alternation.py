@@ -1,4 +1,5 @@
-"""Which of the cures that are switched in a run gets the next pairs, and when the run is over."""
+"""Which of the cures that are switched in a run gets the next pairs, beside which others that are
+on, and when the run is over."""
 
 from __future__ import annotations
 
@@ -12,14 +13,24 @@ from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
     LEAST_GAIN,
+    LOOKS,
     NEAR,
+    MeasuredGain,
     gain_of_pairs,
     is_decided,
     is_near,
     ratios_of,
     show_nothing,
 )
-from gputui.trial.runs import MEASURED_S, Pair, RunInFolder, Steps, is_measured
+from gputui.trial.runs import (
+    JOINED,
+    MEASURED_S,
+    Pair,
+    RunInFolder,
+    Steps,
+    is_measured,
+    newest_alike,
+)
 
 
 class Waiting(NamedTuple):
@@ -38,7 +49,11 @@ class Alternation:
     that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
     had their time, for `bounds_s`; `other_bounds` were measured beside these. For the cures that
     wait for runs of their own (`waiting`), time for the longest of these that fits is left of
-    `whole_s`, unless the program has no use for them."""
+    `whole_s`, unless the program has no use for them.
+
+    A cure that is proven to gain HELD stays on, if it `is_right` by the results that were seen, and
+    all others are measured anew beside it: steps are shorter then, and what they gain there is what
+    a user gets. `beside` are on all the time. At last all gains are measured as one."""
 
     def __init__(
         self,
@@ -54,6 +69,8 @@ class Alternation:
         waiting: Mapping[str, Waiting] | None = None,
         whole_s: float = math.inf,
         promise: Set[str] | None = None,
+        beside: tuple[str, ...] = (),
+        is_right: Callable[[Steps, str], bool] = lambda _steps, _name: True,
     ) -> None:
         self._brief, self._bounds = set(brief), set(bounds)
         self._before, self._limit_s, self._tell = before, limit_s, tell
@@ -64,8 +81,14 @@ class Alternation:
         self._promise = before.keys() if promise is None else promise
         self._began_s = 0.0
         self._bounds_since_s: float | None = None
-        self._kept = self._asked_for = set(before)
+        self._kept = set(before)
+        self._asked_for: tuple[Set[str], Sequence[str]] = self._kept, ()
+        self._gains: dict[str, MeasuredGain | None] = {}
         self._claimed: Set[str] = set()
+        self._beside, self._is_right = beside, is_right
+        self._held: tuple[str, ...] = ()
+        self._settled: Set[str] = set()
+        """Those whose gains were claimed when the last of them was held."""
 
     def look(self, run: RunInFolder, seconds: float) -> str:
         """Why it is over, so many seconds after its start; empty to go on."""
@@ -77,14 +100,19 @@ class Alternation:
         left_out = run.reader.not_applied.keys() | set().union(
             *(self._waiting[name].bounds for name in waiting)
         )
-        pairs = {
+        every = {
             name: self._before[name] + steps.pairs(name)
             for name in self._before
             if name not in left_out
         }
+        self._held = tuple(name for name in self._held if name in every)
+        pairs = self._alike(every)
         if not pairs:
             return steps.over or is_measured(run, MEASURED_S)
         still = self._open(pairs)
+        if self._holds_more(steps):
+            pairs = self._alike(every)
+            still = self._open(pairs)
         if waiting or still & self._bounds:
             still = {name for name in still if self._may_show(name, pairs[name])}
         cures = still - self._bounds
@@ -106,6 +134,17 @@ class Alternation:
                 seconds - self._bounds_since_s > self._bounds_s
                 and not any(is_near(pairs[name]) for name in kept & self._bounds)
             )
+        is_last = self._bounds_since_s is None and not has_passed and (is_over or not cures)
+        proven = [name for name in (*self._held, *pairs) if name in self._claimed - self._bounds]
+        together = JOINED.join(dict.fromkeys(proven))
+        if (
+            is_last
+            and JOINED in together
+            and not steps.over
+            and len(steps.pairs(together)) < LOOKS[0]
+        ):
+            self._ask(run, steps, {together}, ())
+            return ""
         if not still:
             return "the gains are known"
         if is_over:
@@ -115,12 +154,41 @@ class Alternation:
         ratios = {name: median(ratios_of(pairs[name])) for name in still if pairs[name]}
         if ratios:
             self._say(pairs, ratios)
-        self._kept, asked_for = still, self._next(still, pairs, ratios)
-        if asked_for != self._asked_for:
-            self._asked_for = asked_for
-            last = max((block.pair for block in steps.blocks), default=0)
-            run.keep(sorted(asked_for), last + 2)
+        self._kept, chosen = still, self._next(still, pairs, ratios)
+        # The program as it is, is what ablations are of.
+        self._ask(run, steps, chosen, () if chosen <= self._bounds else self._held)
         return ""
+
+    def _ask(self, run: RunInFolder, steps: Steps, cures: Set[str], held: Sequence[str]) -> None:
+        if (cures, held) != self._asked_for:
+            self._asked_for = cures, held
+            last = max((block.pair for block in steps.blocks), default=0)
+            run.keep(sorted(cures), last + 2, held)
+
+    def _alike(self, every: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
+        """Of these pairs those beside what is held now; of what was claimed before, and of
+        ablations, the newest."""
+        beside = (*self._beside, *self._held)
+        return {
+            name: newest_alike(pairs) if name in self._settled | self._bounds
+            else [pair for pair in pairs if pair.beside == beside]
+            for name, pairs in every.items()
+        }  # fmt: skip
+
+    def _holds_more(self, steps: Steps) -> bool:
+        """Whether one more cure stays on from now on: that which gains most."""
+        much = {
+            name: gain.middle
+            for name, gain in self._gains.items()
+            if gain is not None and gain.middle >= HELD and is_decided(gain)
+            and name in self._claimed - self._settled - self._bounds
+            and self._is_right(steps, name)
+        }  # fmt: skip
+        if not much:
+            return False
+        self._held = (*self._held, max(much, key=lambda name: much[name]))
+        self._settled = self._settled | (self._claimed - self._bounds)
+        return True
 
     def _until_s(self, waiting: Iterable[str], steps: Steps) -> float:
         """When time for those that wait must be left. A program whose results are not seen is run
@@ -137,12 +205,12 @@ class Alternation:
         tried = {
             True: bounds + self._other_bounds, False: len(pairs) - bounds + self._others
         }  # fmt: skip
-        gains = {
+        gains = self._gains = {
             name: gain_of_pairs(pairs[name], tried[name in self._bounds], self._input_share)
             for name in pairs
         }
         still = {
-            name for name in pairs
+            name for name in pairs.keys() - self._settled
             if not show_nothing(pairs[name])
             and not is_decided(gains[name], is_bound=name in self._bounds)
         }  # fmt: skip
@@ -189,6 +257,8 @@ class Alternation:
         self._told = said
 
 
+HELD = 1.5
+"""A proven gain from which its cure stays on while others are measured."""
 SURE = 1.25
 """A gain of a single pair from which its cure gets the next ones alone."""
 

@@ -72,6 +72,7 @@ def keep_forecasts(outcome: Outcome) -> None:
         and trial.gain_low is not None
         and trial.gain_high is not None
         and trial.verdict in ("gain", "nothing", "slower")
+        and not trial.beside  # of the program as it is something was forecast
     ]
     if not rows:
         return

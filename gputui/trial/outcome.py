@@ -3,6 +3,7 @@ kept of forecast and measurement."""
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from gputui.trial.proof import (
     is_decided,
     show_nothing,
 )
-from gputui.trial.runs import Pair, RunStep
+from gputui.trial.runs import JOINED, Pair, RunStep
 from gputui.trial.sameness import (
     UNKNOWN,
     Sameness,
@@ -74,6 +75,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     on_ns: float | None = None
     way: Way = ""
     pairs: int = 0
+    beside: tuple[str, ...] = ()
+    """The cures that were on without it, too: it gains so much more than these do."""
     same: str = ""
     ready_s: float | None = None
     """From the start of a run to its first timed step, where that is a run of its own."""
@@ -182,7 +185,13 @@ NO_TIME, TIME_OVER = "there was no time left", "its time was over (--budget)"
 def more_than_proven(trials: Sequence[Trial]) -> list[str]:
     """In a line each what promises more than the gains that are proven, or shows that more is left:
     a cure that had no time, and what costs most. Empty where none is proven."""
-    proven = [trial.gain or 0.0 for trial in trials if trial.verdict == "gain"]
+    gains = {trial.cure: trial.gain or 0.0 for trial in trials}
+
+    def in_all(trial: Trial) -> float:
+        """Its gain, with those of what was on beside it."""
+        return math.prod(gains.get(cure, 1.0) for cure in (trial.cure, *trial.beside))
+
+    proven = [in_all(trial) for trial in trials if trial.verdict == "gain"]
     if not proven:
         return []
     least = NEAR * max(proven)
@@ -191,15 +200,20 @@ def more_than_proven(trials: Sequence[Trial]) -> list[str]:
         lines.append(f"May gain more, not proven: {open_ones}; a longer --budget tries it")
     bounds = [
         trial for trial in trials
-        if trial.verdict == "bound" and least < (trial.gain or 0.0) < WHOLE_STEP
+        if trial.verdict == "bound" and (trial.gain or 0.0) < WHOLE_STEP and in_all(trial) > least
     ]  # fmt: skip
     if bounds:
-        bound = max(bounds, key=lambda trial: trial.gain or 0.0)
+        bound = max(bounds, key=in_all)
         lines.append(
-            f"More is left: without it ({bound.cure}) a step is {_times(bound.gain or 0.0)}× as "
-            f"fast; {bound.change}"
+            f"More is left: without it ({bound.cure}{_beside(bound)}) a step is "
+            f"{_times(bound.gain or 0.0)}× as fast; {bound.change}"
         )
     return lines
+
+
+def _beside(trial: Trial) -> str:
+    """What was on beside it, as it follows a figure."""
+    return f" with {' and '.join(trial.beside)}" if trial.beside else ""
 
 
 def _open(trials: Sequence[Trial]) -> str:
@@ -279,6 +293,11 @@ class Measured:
     """The first step that was timed, of its first run."""
 
     @property
+    def beside(self) -> tuple[str, ...]:
+        """The cures that were on in blocks without it, too."""
+        return self.pairs[-1].beside if self.pairs and not self.on_runs else ()
+
+    @property
     def off_ns(self) -> list[float]:
         """What a step took without the cure, in each block or run."""
         return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
@@ -340,6 +359,7 @@ class Measured:
             on_ns=median(self.on_ns) if self.on_ns else None,
             way=self.way if verdict != "not tried" else "",
             pairs=len(self.pairs),
+            beside=self.beside,
             same=self.same.text if self.same.kind != "unknown" else "",
             ready_s=self.ready_s,
             change=self.candidate.cure.change,
@@ -397,7 +417,7 @@ def _says(trial: Trial) -> str:
         "nothing": "" if trial.why else "nothing to gain",
         "unclear": "unclear",
     }[trial.verdict]
-    return "; ".join(filter(None, (words, trial.why, trial.same)))
+    return "; ".join(filter(None, (words, _beside(trial).strip(), trial.why, trial.same)))
 
 
 def _way(trial: Trial) -> str:
@@ -511,7 +531,7 @@ def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> lis
     if claimed:
         lines = ["", "Write:"]
         causes: set[str] = set()
-        claimed = sorted(claimed, key=lambda trial: -(trial.gain or 0.0))
+        claimed = sorted(claimed, key=lambda trial: (len(trial.beside), -(trial.gain or 0.0)))
         best: dict[tuple[str, str], Trial] = {}
         for trial in claimed:
             # Two cures may be the same line, of a loader's batches and of a model's, say.
@@ -522,14 +542,14 @@ def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> lis
             is_other = trial.way == "a run each" and trial.cause in causes
             change = f"or {trial.change}" if is_other else trial.change
             place = f"{trial.place}: " if trial.place else ""
-            lines.append(f"  {place}{change}  # {trial.cure}, {_times(trial.gain or 0)}×")
+            gain = f"{_times(trial.gain or 0)}×{_beside(trial)}"
+            lines.append(f"  {place}{change}  # {trial.cure}, {gain}")
             causes |= {trial.cause} if trial.cause else set()
         if outcome.together is not None and outcome.together.gain is not None:
-            count = outcome.together.cure.count(" + ") + 1
-            which = f"Together ({outcome.together.cure})"
-            if count == len(claimed):
-                which = "All together" if count > 1 else "In a run of its own"
-            lines.append(f"{which}: {measured_text(outcome.together)}; {outcome.together.same}.")
+            is_all = outcome.together.cure.count(JOINED) + 1 == len(claimed)
+            which = "All together" if is_all else f"Together ({outcome.together.cure})"
+            said = "; ".join(filter(None, (measured_text(outcome.together), outcome.together.same)))
+            lines.append(f"{which}: {said}.")
     elif outcome.trials:
         is_measured = any(trial.verdict != "not tried" for trial in outcome.trials)
         is_bound = any(trial.verdict == "bound" for trial in outcome.trials)

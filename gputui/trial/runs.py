@@ -56,6 +56,8 @@ class Block(msgspec.Struct, frozen=True):
     waited_ns: _Count | None = None
     """How long it waited for what loaders' workers and other threads make, with what went before
     it; None where no such loader is known, and that is little."""
+    beside: tuple[str, ...] = ()
+    """Other cures that were on."""
 
     @property
     def step_ns(self) -> float:
@@ -73,6 +75,11 @@ class Pair(NamedTuple):
 
     off: Block
     on: Block
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Other cures that were on in both."""
+        return self.on.beside
 
     @property
     def ratio(self) -> float:
@@ -162,12 +169,16 @@ class Steps:
         ]
 
     def pairs(self, cure: str) -> list[Pair]:
-        """The complete pairs of a cure, in their order."""
+        """The complete pairs of a cure, in their order; none that differ in another one."""
         pairs: dict[int, dict[bool, Block]] = defaultdict(dict)
         for block in self.blocks:
             if block.cure == cure:
                 pairs[block.pair][block.on] = block
-        return [Pair(both[False], both[True]) for both in pairs.values() if len(both) == 2]
+        return [
+            Pair(both[False], both[True])
+            for both in pairs.values()
+            if len(both) == 2 and both[False].beside == both[True].beside
+        ]
 
     def ratios(self, cure: str) -> list[float]:
         """How many times faster a step is with a cure, of each of its pairs."""
@@ -176,6 +187,21 @@ class Steps:
     def step_times(self, cure: str, on: bool) -> list[float]:
         """The mean times of a step, in ns, of all blocks of a cure."""
         return [block.step_ns for block in self.blocks if block.cure == cure and block.on == on]
+
+
+def newest_alike(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs that had the same cures beside them, those of the last ones that were so; where
+    these are too few to say anything, those before them."""
+    groups: dict[tuple[str, ...], list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.beside, []).append(pair)
+    newest = [group for group in groups.values() if len(group) >= FEW_PAIRS] or [*groups.values()]
+    return newest[-1] if newest else []
+
+
+FEW_PAIRS = 3
+JOINED = " + "
+"""Between the names of cures that are switched as one."""
 
 
 class BlockReader:
@@ -358,6 +384,8 @@ class RunPlan(NamedTuple):
     """Of them ablations, which come last of all."""
     held_then: tuple[str, ...] = ()
     """Those that are on from the first ablation to the end of the run."""
+    beside: tuple[str, ...] = ()
+    """Of those that are on all the time the cures beside which the switched ones are measured."""
     seed: int = 0
     step: str = ""
     """What marks the steps, by source and name, as the run under capture (`Diagnosis.step`) or an
@@ -371,6 +399,7 @@ class RunPlan(NamedTuple):
             {
                 "cures": self.switched,
                 "held": self.held,
+                "beside": self.beside,
                 "asked": self.asked,
                 "later": self.later,
                 "bounds": self.bounds,
@@ -462,12 +491,13 @@ class RunInFolder:
         self.folder = folder
         self.reader = BlockReader(folder)
 
-    def keep(self, cures: Sequence[str], from_pair: int) -> None:
-        """Only these cures are switched from a pair on."""
+    def keep(self, cures: Sequence[str], from_pair: int, beside: Sequence[str] = ()) -> None:
+        """Only these cures are switched from a pair on, those in a name with " + " as one, while
+        those `beside` them are on."""
         path = self.folder / "trial-active"
         descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            json.dump({"cures": list(cures), "from": from_pair}, file)
+            json.dump({"cures": [*cures], "from": from_pair, "beside": [*beside]}, file)
         os.replace(f"{path}.new", path)
 
 

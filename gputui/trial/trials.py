@@ -9,10 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from msgspec import structs
+
 from gputui.base.sanitize import masked_words, sanitize
-from gputui.cures import ANY, BOUND, DIFFERENT
+from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import (
+    HELD,
     LEAST_S,
     RUN_S,
     Alternation,
@@ -24,6 +27,7 @@ from gputui.trial.outcome import (
     Measured,
     Outcome,
     Trial,
+    Verdict,
     measured_text,
     more_than_proven,
     reason_of,
@@ -37,15 +41,19 @@ from gputui.trial.proof import (
     LEAST_GAIN,
     LOOKS,
     NEAR,
+    MeasuredGain,
     gain_of_pairs,
     gain_of_runs,
     show_nothing,
 )
 from gputui.trial.runs import (
+    JOINED,
     MEASURED_S,
     Pair,
     ProgramResult,
     RunPlan,
+    Steps,
+    newest_alike,
     run_step,
 )
 from gputui.trial.sameness import (
@@ -94,7 +102,9 @@ class Trials(ProgramRuns):
         """When the time of what is tried now is over."""
         self._told: set[str] = set()
         self._proven: set[str] = set()
-        """What was measured together."""
+        """What was measured together within one run,"""
+        self._from_start: set[str] = set()
+        """and from the start of one."""
         self._together: Trial | None = None
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
@@ -274,27 +284,36 @@ class Trials(ProgramRuns):
                 if not each.candidate.forecast and each not in lead and not _is_bound(each)
                 and not each.candidate.cure.is_certain
             )  # fmt: skip
+            # Ablations by themselves are of the program as it is.
+            much = [] if held else self._much_proven(open_ones)
+            beside = tuple(each.candidate.name for each in much)
+            constant = tuple(
+                each.candidate.name for each in much if not each.candidate.cure.in_one_run
+            )
+            on = tuple(name for name in beside if name not in constant)
             plan = RunPlan(
-                names, held=held, asked=self._asked(), later=later, seed=seed, bounds=bounds,
-                held_then=(NoSaves.name,) if last else (),
+                names, held=(*held, *on), constant=constant, asked=self._asked(), later=later,
+                seed=seed, bounds=bounds, held_then=(NoSaves.name,) if last else (), beside=beside,
             )  # fmt: skip
             before = {each.candidate.name: list(each.pairs) for each in open_ones}
             # What an ablation shows is no claim of a cure's, and the other way round.
             others = [each for each in self._measured if each.on_ns and each not in open_ones]
-            beside = {
+            number = {
                 is_bound: sum(_is_bound(each) == is_bound for each in others)
                 for is_bound in (False, True)
             }
-            self._request.tell(f"in one run: {_listed(names)}")
+            with_them = f", with {JOINED.join(beside)}" if beside else ""
+            self._request.tell(f"in one run: {_listed(names)}{with_them}")
             waiting = [each for each in self._lead(self._measured) if self._waits(each)]
             alternation = Alternation(
-                before, left_s, beside[False], self._input_share, self._request.pass_on,
-                later if waiting else (), bounds, last_s if last else left_s, beside[True],
+                before, left_s, number[False], self._input_share, self._request.pass_on,
+                later if waiting else (), bounds, last_s if last else left_s, number[True],
                 self._wait_for_runs(open_ones), self._all_left_s,
                 {each.candidate.name for each in open_ones if each.candidate.forecast},
+                beside, self._is_right,
             )  # fmt: skip
             result = self._run(plan, alternation.look)
-            self._take(open_ones, before, result, beside)
+            self._take(open_ones, before, result, number)
             seconds = result.seconds
             self._remarks += [
                 result.notes[each] for each in (*held, *plan.held_then) if each in result.notes
@@ -305,19 +324,37 @@ class Trials(ProgramRuns):
                 continue
             timed_s = result.seconds - (result.first_block_s or 0.0)
             self._is_brief = self._is_brief or (result.has_ended and timed_s < BRIEF_S)
-            if not any(
+            if not beside and not any(
                 each.gain is not None and each.gain.is_claimed and not _is_bound(each)
                 for each in open_ones
             ):
                 self._between = result.without_cures(LOOKS[0], bounds)
             if all(name in result.not_applied for name in names) and not held:
+                # Nothing was switched in it.
                 self._between = None
-                self._keep_plain(result)  # nothing was switched in it
+                if not beside:
+                    self._keep_plain(result)
+                elif len(much) == 1 and much[0].on_runs:
+                    step = run_step(result, with_pauses=much[0].has_pauses)
+                    much[0].on_runs += filter(None, [step])
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
+
+    def _is_right(self, steps: Steps, name: str) -> bool:
+        """Whether losses go on as before in the blocks with a cure, as far as they show it."""
+        cure = next(each.candidate.cure for each in self._measured if each.candidate.name == name)
+        return sameness_within_a_run(steps, name, cure.result).kind != "other"
+
+    def _much_proven(self, group: Sequence[Measured]) -> list[Measured]:
+        """Those outside the group that are on while it is measured."""
+        proven = _compatible([each for each in self._measured if each.verdict == "gain"])
+        return [
+            each for each in proven
+            if each.gain is not None and each.gain.middle >= HELD and each not in group
+        ]  # fmt: skip
 
     def _is_worth_a_start(self, each: Measured) -> bool:
         """Whether pairs of it, after those that it had, are worth another start of the program:
@@ -365,9 +402,9 @@ class Trials(ProgramRuns):
         group: list[Measured],
         before: dict[str, list[Pair]],
         result: ProgramResult,
-        beside: dict[bool, int],
+        others: dict[bool, int],
     ) -> None:
-        """`beside` says how many ablations, and others, were measured in other runs."""
+        """`others` says how many ablations, and others, were measured in other runs."""
         steps = result.steps
         self._hear(result)
         rivals = {
@@ -375,7 +412,7 @@ class Trials(ProgramRuns):
                 each.candidate.name not in result.not_applied and _is_bound(each) == is_bound
                 for each in group
             )
-            for is_bound, number in beside.items()
+            for is_bound, number in others.items()
         }  # fmt: skip
         for each in group:
             name = each.candidate.name
@@ -384,13 +421,35 @@ class Trials(ProgramRuns):
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
-            each.pairs = before[name] + steps.pairs(name)
+            each.pairs = newest_alike(before[name] + steps.pairs(name))
             each.rivals = max(1, rivals[_is_bound(each)])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
             if each.gain is None and show_nothing(each.pairs):
                 each.why = f"none of {len(each.pairs)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
                 each.same = sameness_within_a_run(steps, name, each.candidate.cure.result)
+        joined = next((b.cure for b in steps.blocks if JOINED in b.cure), "") if steps else ""
+        pairs = steps.pairs(joined) if steps is not None else []
+        gain = gain_of_pairs(pairs, 1, self._input_share)
+        if gain is not None and not pairs[0].beside:
+            self._proven = set(joined.split(JOINED))
+            self._together = self._with_all(joined, pairs, gain)
+
+    def _with_all(self, joined: str, pairs: Sequence[Pair], gain: MeasuredGain) -> Trial:
+        """Several cures that were switched as one in a run."""
+        cures = [each for each in self._measured if each.candidate.name in joined.split(JOINED)]
+        return with_gain(
+            Trial(
+                cure=joined,
+                result=_result_class(cures),
+                verdict="gain",
+                off_ns=median(pair.off.step_ns for pair in pairs),
+                on_ns=median(pair.on.step_ns for pair in pairs),
+                way="in one run",
+                pairs=len(pairs),
+            ),
+            gain,
+        )
 
     def _blame(self, group: list[Measured], result: ProgramResult, why: str) -> None:
         """The cure that was on last is not tried again."""
@@ -437,7 +496,8 @@ class Trials(ProgramRuns):
         group = [each for each in group if self._is_worth_a_second(each, group)]
         for each in sorted(group, key=lambda each: -each.gain.middle if each.gain else 0.0):
             # Before the others had their turn these are what the program is slow for.
-            if self._all_left_s > self._needs_s(each):
+            has_more = len(each.on_runs) > len(self._times[""])
+            if not has_more and self._all_left_s > self._needs_s(each):
                 self._constant_run(each, self._times)
             if len(self._times[""]) < 2 and self._all_left_s > 1.2 * self._longest_s():
                 self._plain_run()
@@ -503,10 +563,13 @@ class Trials(ProgramRuns):
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
         proven = _compatible([each for each in self._measured if each.verdict == "gain"])
-        if not proven or {each.candidate.name for each in proven} == self._proven:
+        if not proven or {each.candidate.name for each in proven} == self._from_start:
             return
         if len(proven) == 1 and proven[0].on_runs:
             return  # its runs have shown both
+        is_measured = len(proven) == 1 or {each.candidate.name for each in proven} == self._proven
+        if is_measured and not self._round and all(each.same.kind != "unknown" for each in proven):
+            return  # others first
         times = self._times
         together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
@@ -533,16 +596,22 @@ class Trials(ProgramRuns):
         if step is None or result.steps is None or reference is None or not times[""]:
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
             return
-        classes = [each.candidate.cure.result for each in proven]
-        result_class = max(classes, key=("exact", "rounding", "different").index)
+        result_class = _result_class(proven)
         alike = 0 if constant else min(reference.first, result.steps.first)
         same = sameness_of(self._plain[0], result, result_class, alike)
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
-        if self._proven:
+        verdict: Verdict = "gain" if same.kind != "other" else "another result"
+        has_other = bool(self._from_start)
+        self._from_start = {each.candidate.name for each in proven}
+        if is_measured:
+            # Pairs within one run tell more of the gain than runs do.
+            if self._together is not None:
+                self._together = structs.replace(self._together, verdict=verdict, same=same.text)
+            return
+        if has_other:
             together.clear()  # of fewer of them
-        self._proven = {each.candidate.name for each in proven}
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
@@ -553,9 +622,9 @@ class Trials(ProgramRuns):
         gain = gain_of_runs(times[""], together, 1, others)
         off_ns, on_ns = (median(run.ns for run in runs) for runs in (times[""], together))
         trial = Trial(
-            cure=" + ".join(names),
+            cure=JOINED.join(names),
             result=result_class,
-            verdict="gain" if same.kind != "other" else "another result",
+            verdict=verdict,
             off_ns=off_ns,
             on_ns=on_ns,
             way="a run each",
@@ -595,7 +664,7 @@ class Trials(ProgramRuns):
 
     def _outcome(self) -> Outcome:
         request = self._request
-        offs = [ns for each in self._measured for ns in each.off_ns]
+        offs = [ns for each in self._measured if not each.beside for ns in each.off_ns]
         plain = [step.ns for result in self._plain if (step := run_step(result)) is not None]
         trials = tuple(map(self._trial, self._measured))
         proven: dict[str | None, float] = {}
@@ -626,6 +695,13 @@ class Trials(ProgramRuns):
             reason=sanitize(reason_of(trials, request.diagnosis.findings), 600),
             remarks=tuple(dict.fromkeys(self._remarks)),
         )
+
+
+def _result_class(cures: Sequence[Measured]) -> str:
+    """What several cures leave of results together."""
+    return max(
+        (each.candidate.cure.result for each in cures), key=(EXACT, ROUNDING, DIFFERENT).index
+    )
 
 
 def _is_bound(each: Measured) -> bool:

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+import msgspec
+
 from gputui.collect.child import ChildEnding
 from gputui.cures import hook
 from gputui.trial.alternation import Alternation
@@ -266,9 +268,9 @@ class SimulatedRun(RunInFolder):
         self.not_applied: dict[str, str] = {}
         self.kept: dict[str, Any] | None = None
 
-    def keep(self, cures: Sequence[str], from_pair: int) -> None:
+    def keep(self, cures: Sequence[str], from_pair: int, beside: Sequence[str] = ()) -> None:
         """What the hook is told."""
-        self.kept = {"cures": list(cures), "from": from_pair}
+        self.kept = {"cures": [*cures], "from": from_pair, "beside": [*beside]}
 
 
 HOOK = hook("trial")
@@ -297,7 +299,7 @@ class SimulatedTrial(HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
     def _say(self, row: dict[str, Any]) -> None:
         steps = self.run.steps
         if "pair" in row:
-            steps.blocks.append(Block(**row))
+            steps.blocks.append(msgspec.convert(row, Block))
         elif "site" in row:
             steps.site = row["site"]
         elif "over" in row:

@@ -14,7 +14,7 @@ import pytest
 
 from gputui.collect.child import ChildEnding
 from gputui.trial import program_runs, trials
-from gputui.trial.outcome import Outcome, Trial
+from gputui.trial.outcome import Outcome, Trial, answer_lines
 from gputui.trial.planning import diagnosis_of, plan
 from gputui.trial.program_runs import Request
 from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan
@@ -162,6 +162,33 @@ def test_gains_within_one_run_are_what_they_are(spend) -> None:
     spent = spend("tensor_cores", Simulated(10.0, 0.2, {"tf32": 3.0}), 100.0)
     assert spent.runs[0] == "tf32"
     assert spent.trial("tf32").gain == pytest.approx(3.0, rel=0.05)
+    assert spent.outcome.together is None
+
+
+def test_what_gains_much_is_on_while_others_are_measured(spend) -> None:
+    """What they gain on top of it, and all as one; what they would gain without it is not said."""
+    gains = {"copies_kept": 4.0, "items_together": 1.0, "pinned_results": 1.6}
+    spent = spend("pageable", Simulated(10.0, 0.2, gains), 150.0)
+    assert spent.runs[:2] == ["as it is", "copies_kept, items_together, pinned_results"]
+    assert spent.trial("copies_kept").gain == pytest.approx(4.0, rel=0.05)
+    assert spent.trial("copies_kept").beside == ()
+    more = spent.trial("pinned_results")
+    assert (more.verdict, more.beside) == ("gain", ("copies_kept",))
+    assert more.gain == pytest.approx(1.6, rel=0.05)
     together = spent.outcome.together
     assert together is not None
-    assert together.gain == pytest.approx(3.0, rel=0.05)
+    assert (together.cure, together.way) == ("copies_kept + pinned_results", "in one run")
+    assert together.gain == pytest.approx(6.4, rel=0.05)
+    said = answer_lines(spent.outcome, None)
+    assert any(line.endswith("× with copies_kept") for line in said)
+    assert any(line.startswith("All together: 6.") for line in said)
+
+
+def test_what_gained_by_runs_is_on_while_others_are_switched(spend) -> None:
+    program = Simulated(10.0, 0.1, {"checkpointing_off": 4.0, "fused_optimizer": 1.5})
+    spent = spend("checkpointing", program, 150.0)
+    assert spent.runs[:3] == ["as it is", "checkpointing_off", "fused_optimizer, checkpointing_off"]
+    assert spent.trial("fused_optimizer").beside == ("checkpointing_off",)
+    together = spent.outcome.together
+    assert together is not None
+    assert together.gain == pytest.approx(6.0, rel=0.1)

@@ -433,7 +433,7 @@ def run_with(pairs: dict[str, list[float]]) -> RunInFolder:
 def test_who_gets_the_next_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cure that shows most; ablations once none does; and none that a run waits for."""
     kept: list[list[str]] = []
-    monkeypatch.setattr(RunInFolder, "keep", lambda _, cures, __: kept.append(cures))
+    monkeypatch.setattr(RunInFolder, "keep", lambda _, cures, *__: kept.append(cures))
     names = ["a", "b", "taken away", "taken, too"]
 
     def looked(

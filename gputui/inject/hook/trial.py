@@ -15,13 +15,15 @@ by gputui.trial.runs:
      "is_fork": bool}                                                   first
     {"switch": cure}                                                    when one goes on
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal,
-     "settled_ns": time, "settled_steps": n, "waited_ns": time}
-                    a block, what went before it from a switch on, and waiting for loaders in both
+     "settled_ns": time, "settled_steps": n, "waited_ns": time, "beside": [name, ...]}
+                    a block, what went before it from a switch on, and waiting for loaders in both;
+                    beside: what else was on, in the pair's other block too
     {"losses": [ordinal of the first, values]}                          what backward was called of
     {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
     {"over": why}                                                       last
 
-gputui may write `trial-active` there: the cures that get pairs from now on, as JSON.
+gputui may write `trial-active` there: the cures that get pairs from now on, several that are
+switched as one as "A + B", and those that are on in both blocks of each pair, as JSON.
 
 Ranks of a job on one host decide together: rank 0 says in `trial-start` from which step on, and of
 how many steps blocks are, and from there all is counted alike.
@@ -45,7 +47,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Callable, Iterator  # noqa: UP035
+from typing import Any, Callable, Iterator, Sequence  # noqa: UP035
 
 RANK_OF_SOURCE = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
@@ -79,6 +81,8 @@ modules touch no GPU."""
 ANOTHER_S = 60.0
 """The same until something of another kind counts: data sets are prepared for long under a progress
 bar."""
+JOINED = " + "
+"""Between the names of cures that are switched as one."""
 LOOP_END = 16
 """The unit of a mark that is the end of a loop, and of no turn (loop_marks)."""
 FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
@@ -93,18 +97,20 @@ AHEAD = 4
 
 class Plan:
     """What is tried, from JSON: cures that are switched (none: blocks are only timed), those that
-    are on from the end of the warm-up, the seed of the order, and how long the warm-up and a block
-    last at least. Of those `asked` it is said whether they would change anything here; those that
-    are tried `later` are switched once the others need no more pairs, and ablations, `bounds`, last
-    of all: from the first of them on `held_then` are on to the end, and no cure is. `step` is
-    what marks the steps, by source and name, where an earlier run has shown it, as "optimizer
-    AdamW", "loop FILE:LINE", or "function FILE:FUNCTION" for what was come to again and again where
-    nothing marked any: small modules that prepare batches were taken for steps."""
+    are on from the end of the warm-up, those that are on all the time `beside` which they are
+    measured, the seed of the order, and how long the warm-up and a block last at least. Of those
+    `asked` it is said whether they would change anything here; those that are tried `later` are
+    switched once the others need no more pairs, and ablations, `bounds`, last of all: from the
+    first of them on `held_then` are on to the end, and no cure is. `step` is what marks the steps,
+    by source and name, where an earlier run has shown it, as "optimizer AdamW", "loop FILE:LINE",
+    or "function FILE:FUNCTION" for what was come to again and again where nothing marked any: small
+    modules that prepare batches were taken for steps."""
 
     def __init__(self, text: str) -> None:
         words = json.loads(text)
         self.cures = [str(name) for name in words.get("cures", ())]
         self.held = [str(name) for name in words.get("held", ())]
+        self.beside = [str(name) for name in words.get("beside", ())]
         self.asked = [str(name) for name in words.get("asked", ())]
         self.later = frozenset(map(str, words.get("later", ())))
         self.bounds = frozenset(map(str, words.get("bounds", ())))
@@ -497,7 +503,7 @@ class TrialInProgram:
             while True:
                 yield _Block(number, "", False, steps)
                 number += 1
-        plan = self._plan
+        plan, usual = self._plan, steps
         first = [cure for cure in every if cure not in plan.later and cure not in plan.bounds]
         pair = 0
         if plan.held_then and all(cure in plan.bounds for cure in every):
@@ -521,6 +527,9 @@ class TrialInProgram:
             cure = turn.pop()
             order = [False, True]
             self._random.shuffle(order)
+            if not apart:
+                steps = self._steps_beside(usual)
+                settles = max(1, steps // 2)
             if apart:
                 yield _Block(None, cure, order[0], 1 + self._random.randrange(apart))
             for wanted in order:
@@ -530,6 +539,17 @@ class TrialInProgram:
             pair += 1
             every = self._active(pair)
         yield _Block(None, "", False, 1)
+
+    def _steps_beside(self, usual: int) -> int:
+        """Of how many steps blocks are while other cures are on: they last half as long as usual,
+        if these make steps so much shorter, which takes half as long to prove."""
+        if self._leads or self._follows:
+            return usual  # ranks measure different times
+        times = 1.0
+        for name in self._beside:
+            off_ns, on_ns = self._step_ns[name]
+            times *= min(off_ns) / max(on_ns) if off_ns and on_ns else 1.0
+        return max(usual, min(MOST_STEPS, round(usual * times / 2.0)))
 
     def _steps_with(self, cure: str, steps: int) -> int:
         """Of how many steps a block with a cure is: more where blocks are of few, and those with it
@@ -560,15 +580,28 @@ class TrialInProgram:
         said = self._read("trial-active")
         # Ranks read it at different moments: it says itself from which pair on it holds.
         if said and pair >= int(said.get("from", 0)):
-            self._said_active = frozenset(said["cures"])
-        return [
-            name for name in self._plan.cures
-            if name not in self._failed
-            and (self._said_active is None or name in self._said_active)
-            and (not self._is_spoilt or name in self._plan.bounds)
-        ]  # fmt: skip
+            self._said_active = [str(name) for name in said["cures"]]
+            beside = [str(name) for name in said.get("beside", ())]
+            if beside != self._beside:
+                self._beside = beside
+                for name in self._step_ns.keys() - set(beside):
+                    del self._step_ns[name]
+        every = self._plan.cures
+        if self._said_active is not None:
+            joined = [name for name in self._said_active if JOINED in name]
+            every = [name for name in every if name in self._said_active] + joined
+        return [name for name in every if self._may_be_on(name)]
 
-    _said_active: frozenset[str] | None = None
+    def _may_be_on(self, name: str) -> bool:
+        return all(
+            each in self._plan.cures and each not in self._failed
+            and (not self._is_spoilt or each in self._plan.bounds)
+            for each in name.split(JOINED)
+        )  # fmt: skip
+
+    _said_active: list[str] | None = None
+    _beside: Sequence[str] = ()
+    """Those that are on in both blocks of a pair."""
     _is_spoilt = False
     """Whether an ablation has been on: what the program computes since then is wrong."""
     _failed: frozenset[str] = frozenset()
@@ -585,7 +618,8 @@ class TrialInProgram:
                 {"pair": block.pair, "cure": block.cure, "on": block.on, "steps": block.steps,
                  "ns": now_ns - self._began_ns, "first": self._first,
                  "settled_steps": self._until - block.steps - step,
-                 "settled_ns": self._began_ns - since_ns, "waited_ns": waited_ns}
+                 "settled_ns": self._began_ns - since_ns, "waited_ns": waited_ns,
+                 "beside": [*self._plan.beside, *self._on_beside(block.cure)]}
             )  # fmt: skip
             self._settles_from = self._until, now_ns
             step_ns = (now_ns - self._began_ns) / block.steps
@@ -601,7 +635,7 @@ class TrialInProgram:
             if block is None:
                 self._end("all pairs were measured")
                 return
-            if block.cure in self._failed:
+            if block.cure and not self._may_be_on(block.cure):
                 continue
             if block.pair is None:
                 self._settles_from = site.count, time.perf_counter_ns()
@@ -614,8 +648,9 @@ class TrialInProgram:
         self._began_ns = time.perf_counter_ns()
 
     def _switched(self, block: _Block) -> bool:
-        """Has the block's cure on or off, and every other off; False where it cannot be. Either way
-        it takes as long: in what a loader does meanwhile a block with it would gain else."""
+        """Has the block's cure on or off, and no other on but those beside it; False where it
+        cannot be. Either way it takes as long: in what a loader does meanwhile a block with it
+        would gain else."""
         if self._cures is None:
             return True
         began_ns = time.perf_counter_ns()
@@ -623,20 +658,35 @@ class TrialInProgram:
             self._is_spoilt = True
             for name in self._plan.held_then:
                 self._cures.switch(name, True)
-        for name in list(self._cures.undo):
-            if name in self._plan.cures and (name != block.cure or not block.on):
-                self._cures.switch(name, False)
-        if block.on and block.cure not in self._cures.undo:
-            self._say({"switch": block.cure})
-        if block.on and not self._cures.switch(block.cure, True):
-            self._failed = self._failed | {block.cure}
-            return False
+        wanted = [name for name in self._beside if self._may_be_on(name)]
+        wanted += block.cure.split(JOINED) if block.on else ()
+        for name in self._switched_off_to(wanted):
+            self._say({"switch": name})
+            if not self._cures.switch(name, True):
+                self._failed = self._failed | {name}
+                return False
         if block.pair is None and block.cure:
             took_ns = time.perf_counter_ns() - began_ns
             longest_ns = max(took_ns, self._switch_ns.get(block.cure, 0))
             self._switch_ns[block.cure] = min(longest_ns, MOST_SWITCH_NS)
             time.sleep(max(0, self._switch_ns[block.cure] - took_ns) / 1e9)
         return True
+
+    def _on_beside(self, cure: str) -> list[str]:
+        """Of those that are switched what is on but for this cure."""
+        on = self._cures.undo if self._cures is not None else ()
+        own = cure.split(JOINED)
+        return [name for name in on if name in self._plan.cures and name not in own]
+
+    def _switched_off_to(self, wanted: Sequence[str]) -> Sequence[str]:
+        """Switches off all but the first of `wanted`, as many as are on, in their order, before any
+        other: what one has put in the place of a function may be what the next one found there, so
+        that they go in the reverse order. The rest of `wanted`."""
+        on = self._on_beside("")
+        same = len(os.path.commonprefix([on, list(wanted)]))
+        for name in reversed(on[same:]):
+            self._cures.switch(name, False)
+        return wanted[same:]
 
     def _read_losses(self) -> None:
         """What `backward` was called of since the last block, read while the GPU is waited for."""
@@ -664,8 +714,7 @@ class TrialInProgram:
     def _end(self, why: str) -> None:
         if self._cures is not None:
             # Those that are held stay: what an ablation has spoilt is not saved at the end either.
-            for name in self._plan.cures:
-                self._cures.switch(name, False)
+            self._switched_off_to(())
         with contextlib.suppress(Exception):
             self._say({"over": why[:500]})
         self._over = True
