@@ -39,7 +39,7 @@ from gputui.attribute.graph_nodes import GraphNodes
 from gputui.attribute.instances import RangeInstances
 from gputui.attribute.operation_sums import KernelSums, LaunchSums, MemorySums, Streams, place_keys
 from gputui.attribute.range_deltas import GpuTime, StartEndKernels
-from gputui.counters.counted_run import CountedOperations
+from gputui.counters import CountedOperations
 from gputui.ring import SLOT, RecordKind
 
 # --- Which times of operations can be meant.

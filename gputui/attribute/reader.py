@@ -32,7 +32,7 @@ from gputui.attribute.local_collectives import CoreTime
 from gputui.attribute.matched_collectives import Matching
 from gputui.attribute.traced_process import BATCH_RECORDS, TracedProcess
 from gputui.base.sanitize import masked_line, sanitize
-from gputui.counters.counted_run import CountedOperations, CountedProcess, RunCounters
+from gputui.counters import CountedOperations, CountedProcess, RunCounters
 from gputui.model.cards import entry_of
 from gputui.model.events import (
     AnyEvent,

@@ -51,7 +51,7 @@ from gputui.attribute.range_deltas import KernelsOfRanges, RangeDeltas
 from gputui.attribute.range_stacks import Nodes
 from gputui.attribute.ranges import PushPopRanges
 from gputui.attribute.windows import Windows
-from gputui.counters.counted_run import CountedOperations
+from gputui.counters import CountedOperations
 from gputui.model.events import AnyEvent, CaptureDelta, Loss, OpenRange, StepSpan, StepTimeline
 from gputui.model.events.distributions import EXACT_VALUES
 from gputui.model.hub import Numbering

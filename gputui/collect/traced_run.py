@@ -200,7 +200,7 @@ class TracedRun:
     def _reader_of(self, folder: Path) -> CaptureReader:
         # Brings NumPy, which watching a machine never needs: in this thread, with the first run.
         from gputui.attribute.reader import CaptureReader
-        from gputui.counters.counted_run import RunCounters
+        from gputui.counters import RunCounters
 
         return CaptureReader(
             folder,

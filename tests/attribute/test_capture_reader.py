@@ -13,7 +13,7 @@ import pytest
 
 from gputui.attribute.operation_sums import LAUNCHES_NS
 from gputui.attribute.reader import CaptureReader
-from gputui.counters.counted_run import RunCounters
+from gputui.counters import RunCounters
 from gputui.inject.environment import capture_environment, library_path
 from gputui.inject.target import LAYOUT_VERSION
 from gputui.model.events import AnyEvent, ProcessAttached, ProcessDetached, RunOutput, RunStarted

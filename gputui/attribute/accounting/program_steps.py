@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gputui.attribute import Strings
-from gputui.attribute.accounting.marked_sites import (
+from gputui.attribute.accounting.steps import (
     EPOCH,
     LOOP_TURNS,
     RANKS,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from gputui.counters.counted_run import (
+from gputui.counters import (
     OTHERS_USE_IT,
     CountedOperations,
     CountedProcess,
