@@ -18,6 +18,7 @@ import os
 import pkgutil
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -111,8 +112,33 @@ class Cure:
         no use for it."""
         raise NotImplementedError
 
-    def say(self, _note: str) -> None:
-        """Told what it has done so far, where it is not switched off before the program ends."""
+    ended: str = ""
+    """Why it has ended by itself: what it found to be wrong in this program, or that it changes
+    nothing there. From then on it leaves calls as they are, and is not applied again."""
+    used: int | None = None
+    """How often it has changed what the program does; None where it does not count that, or has
+    come to nothing yet that it is about."""
+    unused: ClassVar[str] = ""
+    """Why it ends where it was on for LEAST_ON_S and `used` is 0."""
+
+    def end(self, why: str) -> None:
+        """Say that it is wrong in this program, wherever that is found out: the first reason
+        stays."""
+        if not self.ended:
+            self.ended = why
+            self.tell({"applied": False, "ended": True, "why": why})
+
+    def look(self) -> None:
+        """Asked at the end of each block of steps, and before it is switched off: looks at what it
+        has given so far, which it could not know at once, and calls `end` where that was wrong. The
+        GPU has been waited for."""
+
+    def say(self, note: str) -> None:
+        """Say what it has done so far, where it is not switched off before the program ends."""
+        self.tell({"applied": True, "note": note})
+
+    def tell(self, _row: dict[str, Any]) -> None:
+        """Where what it says goes (`Application`)."""
 
     def note(self) -> str:
         """What it has done, once it is off: the calls it made idle. Empty where there is nothing to
@@ -121,9 +147,6 @@ class Cure:
 
     _calls_seen = 0
 
-    def say_place(self, _place: str) -> None:
-        """Told the line that calls what it is about, as FILE:LINE."""
-
     def seen_from(self, frame: Any) -> None:
         """Takes the frame of a call that it is about, and says its line: of the first, and of later
         ones, which are in the loop."""
@@ -131,7 +154,7 @@ class Cure:
         if self._calls_seen in SAID_OF:
             place = program_line(frame)
             if place:
-                self.say_place(place)
+                self.tell({"place": place})
 
     is_certain: ClassVar[bool] = False
     """Whether `useless`, or `apply`, knows: where they have no reason against it the program has
@@ -380,9 +403,11 @@ class Application:
 
     Written to the run's private folder as `cures-PID`, a line of JSON for each cure when it is
     first applied: {"cure": name, "applied": true} or {"cure": name, "applied": false, "why":
-    reason}; with "note" when it was switched off, where it says what it did; and {"cure": name,
-    "place": FILE:LINE} of a call that it is about. `names` are applied as soon as their library is
-    there, `switched` when `switch` says so. Either may have an argument: name@argument.
+    reason}; with "note" when it was switched off, where it says what it did; with "ended": true and
+    the reason as soon as it has ended by itself, which holds for all that it did before; and
+    {"cure": name, "place": FILE:LINE} of a call that it is about. `names` are applied as soon as
+    their library is there, `switched` when `switch` says so. Either may have an argument:
+    name@argument.
     """
 
     def __init__(
@@ -396,6 +421,8 @@ class Application:
         self._switched = self._existing(switched)
         self.undo: dict[str, Undo] = {}
         """What switches each off that is on."""
+        self._since_s: dict[str, float] = {}
+        """When each was switched on last."""
 
     def _existing(self, names: Iterable[str]) -> list[str]:
         existing = []
@@ -404,9 +431,7 @@ class Application:
             if kind in cures():
                 if name not in self._cures:
                     cure = self._cures[name] = cures()[kind](given)
-                    cure.say = functools.partial(self._note, name)  # type: ignore[method-assign]
-                    place = functools.partial(self._place, name)
-                    cure.say_place = place  # type: ignore[method-assign]
+                    cure.tell = functools.partial(self._write, name)  # type: ignore[method-assign]
                 existing.append(name)
             else:
                 self._report(name, "there is no such cure")
@@ -460,9 +485,10 @@ class Application:
             return False
         if on:
             return name in self.undo or self._apply(name)
-        undo = self.undo.pop(name, None)
-        if undo is None:
+        if name not in self.undo:
             return True
+        self._look(name)
+        undo = self.undo.pop(name)
         try:
             undo()
         except Exception as error:
@@ -471,22 +497,37 @@ class Application:
             return False
         note = self._cures[name].note()
         if note:
-            self._note(name, note)
+            self._cures[name].say(note)
         return True
 
-    def _note(self, name: str, note: str) -> None:
-        self._write({"cure": name, "applied": True, "note": note[:500]})
+    def look(self) -> None:
+        """Has each cure that is on look at what it has done, and switches those off that end. Never
+        raises."""
+        for name in list(self.undo):
+            self._look(name)
+            if self._cures[name].ended:
+                self.switch(name, False)
 
-    def _place(self, name: str, place: str) -> None:
-        self._write({"cure": name, "place": place[:500]})
+    def _look(self, name: str) -> None:
+        cure = self._cures[name]
+        try:
+            if not cure.ended:
+                cure.look()
+        except Exception as error:  # what it gave cannot be told to be right
+            cure.end(f"it failed to look at what it did: {type(error).__name__}: {error}")
+        if cure.used == 0 and time.monotonic() - self._since_s[name] > LEAST_ON_S:
+            cure.end(cure.unused)
 
     def _apply(self, name: str) -> bool:
         cure = self._cures[name]
         if cure.library not in self._modules:
             self._report(name, f"the program does not import {cure.library}")
             return False
+        if cure.ended:
+            return False  # it has said so
         try:
             self.undo[name] = cure.apply(self._modules[cure.library])
+            self._since_s[name] = time.monotonic()
         except CannotApply as reason:
             self._said.discard(name)  # it may have been applied before it knew
             self._report(name, str(reason))
@@ -501,18 +542,19 @@ class Application:
         if name in self._said:
             return
         self._said.add(name)
-        row: dict[str, Any] = {"cure": name, "applied": why_not is None}
+        row: dict[str, Any] = {"applied": why_not is None}
         if why_not is not None:
-            row["why"] = why_not[:500]
-        self._write(row)
+            row["why"] = why_not
+        self._write(name, row)
 
-    def _write(self, row: dict[str, Any]) -> None:
+    def _write(self, name: str, row: dict[str, Any]) -> None:
         if self._folder is None:
             return
+        texts = {key: row[key][:500] for key in ("why", "note", "place") if key in row}
         path = os.path.join(self._folder, f"cures-{os.getpid()}")
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "a") as file:
-                file.write(json.dumps(row) + "\n")
+                file.write(json.dumps({"cure": name, **row, **texts}) + "\n")
         except OSError:
             pass

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import sys
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import LEAST_ON_S, ROUNDING, CannotApply, Cure, combined, replaced
+from . import ROUNDING, Cure, combined, replaced
 from .later import Value, class_of_later
 from .writes import UNCOUNTED, writes_of
 
@@ -42,10 +41,11 @@ class AttentionFused(Cure):
     change = "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=...)"
     advice = "scaled_dot_product_attention"
 
-    _is_on = _is_prepared = _is_useless = False
-    _differs: Any = None
-    _count = 0
+    used: int = 0
     """How often attention went the other way."""
+    unused = "no attention is written out"
+    _is_on = _is_prepared = False
+    _differs: Any = None
 
     def prepare(self, torch: Any) -> None:
         """Programs take these functions by name."""
@@ -61,11 +61,7 @@ class AttentionFused(Cure):
 
     def apply(self, torch: Any) -> Undo:
         self.prepare(torch)
-        if self._differs is not None and bool(self._differs):
-            raise CannotApply("masks of attention are causal at first and not later")
-        if self._is_useless:
-            raise CannotApply("no attention is written out")
-        tensor, began_s, before = torch.Tensor, time.monotonic(), self._count
+        tensor = torch.Tensor
         names = ("__matmul__", "matmul", "bmm")
         undo = replaced(*((tensor, name, self._scoring(getattr(tensor, name))) for name in names))
         self._is_on = True
@@ -73,10 +69,13 @@ class AttentionFused(Cure):
         def off() -> None:
             self._is_on = False
             self._biases.clear()
-            if self._count == before and time.monotonic() - began_s > LEAST_ON_S:
-                self._is_useless = True
 
         return combined(off, undo)
+
+    def look(self) -> None:
+        """Whether masks that were not waited for were causal."""
+        if self._differs is not None and bool(self._differs):
+            self.end("masks of attention are causal at first and not later")
 
     def is_worth(self, queries: Any, keys: Any) -> bool:
         """Whether their scores are more than they are, on a GPU."""
@@ -92,7 +91,7 @@ class AttentionFused(Cure):
         @functools.wraps(product)
         def called(*args: Any, **kwargs: Any) -> Any:
             # A compiler sees nothing else of it.
-            if torch.compiler.is_compiling() or not self._is_on or kwargs:
+            if torch.compiler.is_compiling() or not self._is_on or self.ended or kwargs:
                 return product(*args, **kwargs)
             frame = sys._getframe(1)
             made = self._scores(product, args, (frame.f_code, frame.f_lasti))
@@ -205,7 +204,7 @@ class AttentionFused(Cure):
         made = torch.nn.functional.scaled_dot_product_attention(
             queries, keys, values, bias, scores.dropout, is_causal, scale=scores.scale
         )
-        self._count += 1
+        self.used += 1
         if scores.queries.dim() == 3:
             made = made.squeeze(1)
         return made.permute(product.order).contiguous() if product.order else made.contiguous()

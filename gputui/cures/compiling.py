@@ -271,6 +271,7 @@ class OptaxJitted(Cure):
 
     _is_on = False
     _calls = 0
+    unused = "what optax is given cannot be compiled"
 
     def prepare(self, optax: Any) -> None:
         kind = optax.GradientTransformation
@@ -302,9 +303,12 @@ class OptaxJitted(Cure):
             if not jitted:
                 jitted.append(jax.jit(function))
             try:
-                return jitted[0](*args, **kwargs)
+                made = jitted[0](*args, **kwargs)
+                self.used = (self.used or 0) + 1
+                return made
             except Exception:  # of what is no array, or asks for a value
                 jitted[:] = [None]
+                self.used = self.used or 0
                 return function(*args, **kwargs)
 
         return called

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from . import (
@@ -217,7 +218,8 @@ LEAST_KEPT_BYTES = 1 << 20
 
 class JaxArraysKept(Cure):
     """NumPy's arrays that a function of jax.jit is given again and again are copied to the GPU
-    once. Meanwhile they cannot be written to: a program that tries fails, and says so."""
+    once. Numbers all over each are compared at each call, and all of them at the end of blocks:
+    where an array was written to, it is copied again, and the cure ends."""
 
     name = "jax_arrays_kept"
     title = "NumPy arrays that a jitted function is given again stay on the GPU"
@@ -233,7 +235,7 @@ class JaxArraysKept(Cure):
     def prepare(self, jax: Any) -> None:
         real = jax.jit
         self._seen: dict[int, Any] = {}
-        self._kept: dict[int, tuple[Any, bool]] = {}
+        self._kept: dict[int, _KeptArray] = {}
         self._again = 0
 
         @functools.wraps(real)
@@ -269,9 +271,15 @@ class JaxArraysKept(Cure):
                 self._seen[place] = value
             return value
         self._again += 1
-        if self._is_on and place not in self._kept:
-            self._kept[place] = jax.device_put(value), _frozen(value)
-        return self._kept[place][0] if self._is_on else value
+        if not self._is_on or self.ended:
+            return value
+        kept = self._kept.get(place)
+        if kept is None:
+            kept = self._kept[place] = _KeptArray(value, jax.device_put(value))
+        elif kept.is_written_all_over():
+            self.end(WRITTEN_ARRAYS)
+            return value
+        return kept.made
 
     def apply(self, _jax: Any) -> Undo:
         if self._again < LEAST_AGAIN:
@@ -280,11 +288,44 @@ class JaxArraysKept(Cure):
 
         def undo() -> None:
             self._is_on = False
-            for place, (_, was_writeable) in self._kept.items():
-                self._seen[place].flags.writeable = was_writeable
             self._kept.clear()
 
         return undo
+
+    def look(self) -> None:
+        """Whether arrays are as they were copied: some, each time others."""
+        left_bytes = MOST_SUMMED_BYTES
+        for place in list(self._kept):
+            kept = self._kept.pop(place)
+            self._kept[place] = kept  # the last to be looked at again
+            if kept.is_written():
+                self.end(WRITTEN_ARRAYS)
+            left_bytes -= kept.array.nbytes
+            if left_bytes < 0:
+                break
+
+
+class _KeptArray:
+    """An array of NumPy's, what is on the GPU of it, and what it was then."""
+
+    def __init__(self, array: Any, made: Any) -> None:
+        self.array, self.made = array, made
+        self._some, self._sum = self._numbers(), self._crc()
+
+    def _numbers(self) -> bytes:
+        array = self.array.ravel("K")
+        return bytes(array[:: max(1, array.size // SAMPLED)].tobytes())
+
+    def _crc(self) -> int:
+        return zlib.crc32(self.array.ravel("K").view("u1"))
+
+    def is_written_all_over(self) -> bool:
+        """Whether any of some numbers is another."""
+        return self._numbers() != self._some
+
+    def is_written(self) -> bool:
+        """Whether any number is another."""
+        return self._crc() != self._sum
 
 
 def _may_stay(value: Any) -> bool:
@@ -294,13 +335,11 @@ def _may_stay(value: Any) -> bool:
     return type(value) is kind and value.base is None and value.nbytes >= LEAST_KEPT_BYTES
 
 
-def _frozen(array: Any) -> bool:
-    """Has it raise where it is written to; whether it did not before."""
-    was_writeable = bool(array.flags.writeable)
-    array.flags.writeable = False
-    return was_writeable
-
-
+WRITTEN_ARRAYS = "arrays that functions are given again are written to between"
+SAMPLED = 256
+"""Numbers that are compared at each call,"""
+MOST_SUMMED_BYTES = 1 << 28
+"""and what is summed up at the end of a block."""
 MOST_ARRAYS = 64
 LEAST_AGAIN = 3
 """Times that arrays were given again before anything is switched."""

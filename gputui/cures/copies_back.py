@@ -4,11 +4,10 @@ CPU."""
 from __future__ import annotations
 
 import functools
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import LEAST_ON_S, PLAIN, ROUNDING, CannotApply, Cure, combined, replaced
+from . import PLAIN, ROUNDING, Cure, replaced
 from .copies import LEAST_BYTES, free_bytes_of_gpu
 from .later import Value, class_of_later
 from .writes import writes_to_first
@@ -40,18 +39,12 @@ class ReducedFirst(Cure):
     change = "hidden[:, 0].cpu(), logits.argmax(-1).cpu(): what is needed, not all of it"
     advice = "copy back"
 
-    _is_useless = False
-    is_written = False
-    """Whether the program writes to a tensor that others would see it in."""
+    used: int = 0
+    """How often far less was copied than the program had asked for at first."""
+    unused = "of no tensor that is copied from the GPU a part is used alone"
 
     def apply(self, torch: Any) -> Undo:
-        if self._is_useless:
-            raise CannotApply("of no tensor that is copied from the GPU a part is used alone")
-        if self.is_written:
-            raise CannotApply(
-                "what is copied from the GPU is written to by way of one of its parts"
-            )
-        tensors, began_s = _Tensors(torch, self), time.monotonic()
+        tensors = _Tensors(torch, self)
         cpu, to = torch.Tensor.cpu, torch.Tensor.to
 
         @functools.wraps(cpu)
@@ -67,13 +60,7 @@ class ReducedFirst(Cure):
             return to(source, *args, **kwargs) if later is None else later
 
         tensors.copy = cpu
-
-        def off() -> None:
-            self._is_useless = not tensors.reduced and time.monotonic() - began_s > LEAST_ON_S
-
-        return combined(
-            off, replaced((torch.Tensor, "cpu", to_cpu), (torch.Tensor, "to", to_place))
-        )
+        return replaced((torch.Tensor, "cpu", to_cpu), (torch.Tensor, "to", to_place))
 
     def is_far(self, source: Any) -> bool:
         """Whether it is on a GPU, and worth it."""
@@ -90,14 +77,12 @@ class _Tensors:
         self._kind = class_of_later(torch, self._on_gpu)
         self._held: Any = weakref.WeakSet()
         self._room = free_bytes_of_gpu(torch) // 4
-        self.reduced = 0
-        """How often far less was copied than the program had asked for at first."""
 
     def later(self, source: Any) -> Any:
         """A tensor on the CPU that is copied later; None where it is copied now."""
         torch = self._torch
         if (
-            type(source) is not torch.Tensor or not self._cure.is_far(source)
+            type(source) is not torch.Tensor or not self._cure.is_far(source) or self._cure.ended
             or source.layout is not torch.strided or torch.compiler.is_compiling()
             or (source.requires_grad and torch.is_grad_enabled())
         ):  # fmt: skip
@@ -124,8 +109,8 @@ class _Tensors:
         """What is done with one, where it is; NotImplemented where its values are needed."""
         later: Any = args[0] if args else None
         name = getattr(function, "__name__", "")
-        if type(later) is self._kind and writes_to_first(name):
-            self._cure.is_written |= len(later.family) > 1
+        if type(later) is self._kind and writes_to_first(name) and len(later.family) > 1:
+            self._cure.end("what is copied from the GPU is written to by way of one of its parts")
         if type(later) is not self._kind or not later.held:
             return NotImplemented
         if name in ("cuda", "to"):
@@ -153,14 +138,14 @@ class _Tensors:
         own = (str(source.device), source.device.type)
         if len(places) != 1 or str(places[0]) not in own or not self._cure.is_far(source):
             return NotImplemented
-        self.reduced += 1
+        self._cure.used += 1
         with self._torch.no_grad():
             return source.clone()
 
     def _counted(self, made: Any, later: Any) -> Any:
         source = later.held[0]
         sizes = [each.numel() * each.element_size() for each in (made, source)]
-        self.reduced += 2 * sizes[0] <= sizes[1]
+        self._cure.used += 2 * sizes[0] <= sizes[1]
         return self._made(made, later.family)
 
     def _there(self, value: Any, later: Any) -> Any:

@@ -93,7 +93,8 @@ class LoaderWorkers(Cure):
 class ItemsKept(Cure):
     """What a dataset makes of an index is made once: each worker gives copies of what it made
     before. Only of a dataset that draws no numbers and makes the same twice, and as long as there
-    is memory: a program whose data do not come again in the trial gains nothing."""
+    is memory: a program whose data do not come again in the trial gains nothing. Where an item is
+    another later, which is looked at now and then, the cure ends."""
 
     name = "items_kept"
     title = "workers keep the items of a dataset that makes the same again"
@@ -110,10 +111,10 @@ class ItemsKept(Cure):
         kept: dict[int, _KeptItems] = {}  # each epoch without workers has a fetcher of its own
 
         @functools.wraps(init)
-        def changed(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        def changed(fetching: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
             if not hasattr(dataset, "__getitems__"):
-                dataset = kept.setdefault(id(dataset), _KeptItems(data, dataset))
-            init(self, dataset, *args, **kwargs)
+                dataset = kept.setdefault(id(dataset), _KeptItems(data, dataset, self))
+            init(fetching, dataset, *args, **kwargs)
 
         return replaced((fetcher, "__init__", changed))
 
@@ -180,26 +181,29 @@ class ItemsAtOnce(Cure):
         looks: dict[int, list[Any]] = {}
 
         @functools.wraps(fetch)
-        def fetched(self: Any, indices: Any) -> Any:
-            known = looks.setdefault(id(self.dataset), [0, True])
-            if not self.auto_collation or self.collate_fn is not collate or not known[1]:
-                return fetch(self, indices)
+        def fetched(fetching: Any, indices: Any) -> Any:
+            known = looks.setdefault(id(fetching.dataset), [0, True])
+            if not fetching.auto_collation or fetching.collate_fn is not collate or not known[1]:
+                return fetch(fetching, indices)
             known[0] += 1
             is_looked_at = known[0] <= ITEMS_CHECKED // 4 or not known[0] & (known[0] - 1)
             try:
                 if not is_looked_at:
-                    return _batched(torch, self.dataset[torch.as_tensor(indices)])
+                    return _batched(torch, fetching.dataset[torch.as_tensor(indices)])
                 with _drawn_again() as before:
-                    made = _batched(torch, self.dataset[torch.as_tensor(indices)])
+                    made = _batched(torch, fetching.dataset[torch.as_tensor(indices)])
                     known[1] = before == _drawn()
             except Exception:  # it does more than to index
                 known[1] = False
-            right = fetch(self, indices)
-            known[1] = known[1] and before == _drawn() and _is_same(made, right)
+            right = fetch(fetching, indices)
+            if known[1] and not (before == _drawn() and _is_same(made, right)):
+                known[1] = False
+                if known[0] > ITEMS_CHECKED // 4:  # some were not looked at
+                    self.end("a dataset gives something else for all indices at once")
             return right
 
         loaders = LoaderWorkers()
-        loaders.say_place = self.say_place  # type: ignore[method-assign]
+        loaders.tell = self.tell  # type: ignore[method-assign]
         return combined(loaders.apply(data), replaced((fetcher, "fetch", fetched)))
 
     def useless(self, data: Any) -> str | None:
@@ -299,7 +303,8 @@ def _is_path(value: Any) -> bool:
 class _KeptItems:
     """A dataset whose items are kept, in one worker."""
 
-    def __init__(self, data: Any, dataset: Any) -> None:
+    def __init__(self, data: Any, dataset: Any, cure: ItemsKept) -> None:
+        self._cure, self._returned = cure, 0
         worker = data.get_worker_info()
         share = 4 * (worker.num_workers if worker else 1)
         self._room = min(MOST_ITEMS_BYTES, free_bytes() // share)
@@ -313,18 +318,31 @@ class _KeptItems:
         if type(index) is not int or self._room <= 0:
             return self._dataset[index]
         if index in self._items:
-            return copy.deepcopy(self._items[index])
+            self._returned += 1
+            if self._returned & (self._returned - 1):
+                return copy.deepcopy(self._items[index])
+            again = self._dataset[index]
+            if not _is_same(again, self._items[index]):
+                self._leave()
+            return again
         before = _drawn()
         item = self._dataset[index]
         if before != _drawn():
-            self._room = 0
+            self._leave()
         elif self._checks:
             self._checks -= 1
-            self._room *= _is_same(item, self._dataset[index])
+            if not _is_same(item, self._dataset[index]):
+                self._leave()
         self._room -= bytes_of(item)
         if self._room > 0:
             self._items[index] = copy.deepcopy(item)
         return item
+
+    def _leave(self) -> None:
+        """Keep nothing: it makes another item of the same index, or draws for some."""
+        self._room = 0
+        if self._returned > 1:  # the first was made again
+            self._cure.end("a dataset makes another item of the same index later")
 
 
 MOST_ITEMS_BYTES = 1 << 30

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from . import (
     ANY,
-    LEAST_ON_S,
     ROUNDING,
     CannotApply,
     Cure,
@@ -45,8 +43,8 @@ class TextsKept(Cure):
     library = "transformers.modeling_utils"
     advice = r"KV cache|past_key_values|use_cache"
 
+    unused = "no model is given its last text with more tokens"
     _texts: list[_Text] | None = None
-    _is_useless = False
 
     def prepare(self, modeling: Any) -> None:
         model_calls.watch(modeling)
@@ -54,9 +52,9 @@ class TextsKept(Cure):
     def apply(self, modeling: Any) -> Undo:
         if self._texts is None:
             if not model_calls.is_gone_through_again():
-                raise CannotApply("no model is given its last text with more tokens")
+                raise CannotApply(self.unused)
             self._texts = [
-                _Text(each)
+                _Text(each, self)
                 for each in instances(modeling.PreTrainedModel) or []
                 if each.get_output_embeddings() is not None
                 or getattr(each.config, "is_encoder_decoder", False)
@@ -64,20 +62,19 @@ class TextsKept(Cure):
         texts = self._texts
         if not texts:
             raise CannotApply("there is no model of transformers that writes texts")
-        if self._is_useless:
-            raise CannotApply("no model is given its last text with more tokens")
-        began_s = time.monotonic()
 
-        def look() -> None:
-            is_long = time.monotonic() - began_s > LEAST_ON_S
-            calls = sum(each.calls for each in texts)
-            if is_long and calls >= LEAST_CALLS and not any(each.spared for each in texts):
-                self._is_useless = True
+        def forget() -> None:
             for each in texts:
                 each.forget()
 
         wrapped = [model_calls.with_forward(each.model, each.forward) for each in texts]
-        return combined(look, replaced(*wrapped), counting_fused_steps())
+        return combined(forget, replaced(*wrapped), counting_fused_steps())
+
+    def look(self) -> None:
+        """How many texts were not gone through again."""
+        texts = self._texts or []
+        if sum(each.calls for each in texts) >= LEAST_CALLS:
+            self.used = sum(each.spared for each in texts)
 
 
 LEAST_CALLS = 3
@@ -97,8 +94,8 @@ _LOOSE = ("use_cache", "logits_to_keep", "return_dict", "cache_position")
 class _Text:
     """The text that a model was given last."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self._forward = model, model.forward
+    def __init__(self, model: Any, cure: TextsKept) -> None:
+        self.model, self._forward, self._cure = model, model.forward, cure
         self._torch = torch = sys.modules["torch"]
         self._later = class_of_later(torch, _last_rows)
         self.forget()
@@ -122,7 +119,7 @@ class _Text:
         """What the model gives; of a text that has grown, out of what is kept."""
         torch = self._torch
         if (
-            self._is_off or torch.is_grad_enabled() or self.model.training
+            self._is_off or self._cure.ended or torch.is_grad_enabled() or self.model.training
             or torch.compiler.is_compiling() or len(args) > 1
         ):  # fmt: skip
             return self._forward(*args, **kwargs)
@@ -233,6 +230,9 @@ class _Text:
             count = min(logits.shape[1], keeps or logits.shape[1])
             if not _is_alike(logits[:, -count:], whole.logits[:, -count:]):
                 self._is_off = True
+                self.spared -= 1
+                if self.spared >= CHECKED:  # until then each was made both ways
+                    self._cure.end("a model gives something else for tokens that are new alone")
                 return whole
         self._note(ids, columns, others, made.past_key_values, logits)
         rows, own_ids = tuple(self._rows or ()), self._ids

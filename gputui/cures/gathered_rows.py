@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, LEAST_ON_S, CannotApply, Cure, combined, replaced
+from . import EXACT, Cure, combined, replaced
 from .copies import free_bytes_of_gpu
 from .later import Value, class_of_later
+from .writes import differ, rows_all_over
 
 if TYPE_CHECKING:
     from . import Undo
@@ -18,8 +18,6 @@ LEAST_TABLE_BYTES, LEAST_ROWS_BYTES = 1 << 22, 1 << 18
 """Of a tensor that is indexed, and of what is taken of it, from which it is worth a copy of all."""
 LEAST_INDEX = 256
 """Numbers that are copied from the GPU only to index with."""
-MOST_COMPARED_BYTES = 1 << 25
-"""Of a table, rows that are as far from each other as it takes."""
 MOST_TABLES, MOST_WRITES = 8, 3
 """Tensors whose copies are kept, and times that one may be written to until it is not."""
 
@@ -38,16 +36,15 @@ class RowsOnGpu(Cure):
     change = "table = table.to(device) once, before the loop; table[ids] there"
     advice = "what is indexed at that line"
 
-    _is_useless = _was_written = False
+    used: int = 0
+    """How often rows were copied to the GPU."""
+    unused = "no rows of a large tensor on the host are copied to the GPU"
+    _rows: _Rows | None = None
 
     def apply(self, torch: Any) -> Undo:
-        if self._was_written:
-            raise CannotApply("the table is written to, and not by torch")
-        if self._is_useless:
-            raise CannotApply("no rows of a large tensor on the host are copied to the GPU")
-        tensor, began_s = torch.Tensor, time.monotonic()
+        tensor = torch.Tensor
         index_rows, cpu = tensor.__getitem__, tensor.cpu
-        rows = _Rows(torch, self, index_rows)
+        rows = self._rows = _Rows(torch, self, index_rows)
 
         @functools.wraps(index_rows)
         def indexed(table: Any, index: Any) -> Any:
@@ -59,11 +56,13 @@ class RowsOnGpu(Cure):
             later = None if args or kwargs else rows.index_of(source, sys._getframe(1))
             return cpu(source, *args, **kwargs) if later is None else later
 
-        def look() -> None:
-            self._was_written = rows.differ()
-            self._is_useless = not rows.count and time.monotonic() - began_s > LEAST_ON_S
+        undo = replaced((tensor, "__getitem__", indexed), (tensor, "cpu", copied))
+        return combined(functools.partial(setattr, self, "_rows", None), undo)
 
-        return combined(look, replaced((tensor, "__getitem__", indexed), (tensor, "cpu", copied)))
+    def look(self) -> None:
+        """Whether rows of a copy are not those of its table."""
+        if self._rows is not None and self._rows.differ():
+            self.end("the table is written to, and not by torch")
 
     def is_far(self, place: Any) -> bool:
         """Whether what goes to a place, or lies there, is on a GPU."""
@@ -77,8 +76,6 @@ class _Rows:
         self._torch, self._cure, self._index_rows = torch, cure, index_rows
         self._later = class_of_later(torch, self._go_far)
         self._moves = (torch.Tensor.to, torch.Tensor.cuda)
-        self.count = 0
-        """How often rows were copied to the GPU."""
         self._tables: dict[int, list[Any]] = {}
         """Tensors, how often they were written to when they were copied, their copies, and how
         often that was."""
@@ -90,6 +87,7 @@ class _Rows:
         torch = self._torch
         if (
             type(table) is not torch.Tensor or self._cure.is_far(table) or table.requires_grad
+            or self._cure.ended
             or table.numel() * table.element_size() < LEAST_TABLE_BYTES or table.is_inference()
             or index.dtype not in (torch.int64, torch.int32) or index.requires_grad
             or torch.compiler.is_compiling()
@@ -116,7 +114,7 @@ class _Rows:
             return self._index_rows(table, here())
 
         def far(device: Any) -> Any:
-            self.count += 1
+            self._cure.used += 1
             # Where it was written to meanwhile this raises.
             if version() != writes:
                 return now().to(device)
@@ -177,14 +175,10 @@ class _Rows:
 
     def differ(self) -> bool:
         """Whether rows of a copy are not those of its table, which nobody counts as written to."""
-        torch = self._torch
-        for table, writes, copy, _ in self._tables.values():
-            row_bytes = max(1, table.nbytes // max(1, len(table)))
-            every = max(1, len(table) * row_bytes // MOST_COMPARED_BYTES)
-            bits = [each[::every].cpu().contiguous().view(torch.uint8) for each in (table, copy)]
-            if table._version == writes and not bits[0].equal(bits[1]):
-                return True
-        return False
+        return any(
+            table._version == writes and differ(rows_all_over(table), rows_all_over(copy))
+            for table, writes, copy, _ in self._tables.values()
+        )
 
     def _may_stay(self, table: Any) -> bool:
         kept = self._tables.get(id(table))

@@ -6,9 +6,9 @@ import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, CannotApply, Cure, replaced
+from . import EXACT, Cure, replaced
 from .copies import LEAST_KEPT_BYTES, free_bytes_of_gpu
-from .writes import writes_of
+from .writes import MOST_COMPARED_BYTES, differ, rows_all_over, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class CopiesKept(Cure):
     """A tensor, or the same slice of one, that is copied to the GPU again (.to(), .cuda()) and was
     not written to since is what was copied last. While it is off each is compared with what is
-    kept, on the GPU, because tensors of inference mode do not count how often they are written to:
-    where one was, the cure is not applied again."""
+    kept, on the GPU, and rows all over it at the end of each block, because numpy, another process,
+    and tensors of inference mode do not count what they write: where one was written to, the cure
+    ends."""
 
     name = "copies_kept"
     title = "tensors that are copied to the GPU again stay there"
@@ -31,12 +32,10 @@ class CopiesKept(Cure):
     _differs: Any = None
 
     def apply(self, torch: Any) -> Undo:
-        if self._differs is not None and bool(self._differs):
-            raise CannotApply("what is copied again was written to between")
         if not self._is_prepared:
             self._is_prepared = True
             self._seen: dict[Any, tuple[Any, Any]] = {}
-            self._kept: dict[Any, tuple[Any, Any, Any, Any]] = {}
+            self._kept: dict[Any, _Copy] = {}
             tensor = torch.Tensor
             replaced(*((tensor, name, self._moving(torch, name)) for name in ("to", "cuda")))
         self._is_on = True
@@ -51,7 +50,7 @@ class CopiesKept(Cure):
             is_plain = type(source) in (torch.Tensor, torch.nn.Parameter)
             if (
                 not is_plain or source.is_cuda or (source.requires_grad and torch.is_grad_enabled())
-                or source.numel() * source.element_size() < LEAST_KEPT_BYTES
+                or source.numel() * source.element_size() < LEAST_KEPT_BYTES or self.ended
             ):  # fmt: skip
                 return move(source, *args, **kwargs)
             owner = _owner_of(source)
@@ -61,19 +60,24 @@ class CopiesKept(Cure):
                 before, at_all = self._seen.get(key), writes_of(source)
             except TypeError:  # of words that are no key
                 return move(source, *args, **kwargs)
-            kept_owner, made, *states = self._kept.get(key, (None, None))
-            is_kept = kept_owner is owner and states == [at_all, writes_of(made)]
-            if is_kept and self._is_on:
-                return made
+            kept = self._kept.get(key)
+            is_kept = kept is not None and kept.owner is owner and kept.is_as_it_was()
+            if kept is not None and kept.is_shared_and_written():
+                self.end(WRITTEN)
+            elif kept is not None and is_kept and self._is_on:
+                kept.times += 1
+                return kept.made
             new = move(source, *args, **kwargs)
-            if is_kept and key not in self._compared:
+            if kept is not None and is_kept and key not in self._compared:
                 self._compared.add(key)
-                self._compare(torch, made, new)
+                self._compare(torch, kept.made, new)
             elif self._is_on and before is not None and before[0]() is owner:
                 if before[1] == at_all and self.is_far(new) and self._has_room(torch, new):
                     if len(self._kept) >= MOST_KEPT:
                         del self._kept[next(iter(self._kept))]
-                    self._kept[key] = owner, new, at_all, writes_of(new)
+                    self._kept[key] = _Copy(
+                        owner, source, new, lambda rows: move(rows, *args, **kwargs)
+                    )
             if len(self._seen) >= MOST_SEEN:
                 self._seen.clear()
             self._seen[key] = weakref.ref(owner), at_all
@@ -81,8 +85,21 @@ class CopiesKept(Cure):
 
         return moved
 
+    def look(self) -> None:
+        """Whether what is kept is what would be copied: of some of it, each time of others."""
+        left_bytes, is_other = MOST_COMPARED_BYTES, False
+        for key in list(self._kept):
+            kept = self._kept.pop(key)
+            self._kept[key] = kept  # the last to be looked at again
+            is_other = is_other or kept.is_shared_and_written() or kept.differs()
+            left_bytes -= kept.made.nbytes
+            if left_bytes < 0:
+                break
+        if is_other or (self._differs is not None and bool(self._differs)):
+            self.end(WRITTEN)
+
     def _compare(self, torch: Any, kept: Any, new: Any) -> None:
-        """Whether both have the same bits is known once the next block begins: nothing waits."""
+        """Whether both have the same bits is known once the block is over: nothing waits."""
         bits = [each.detach().contiguous().view(torch.uint8) for each in (kept, new)]
         differs = (bits[0] != bits[1]).any()
         self._differs = differs if self._differs is None else self._differs | differs
@@ -107,5 +124,29 @@ def _owner_of(source: Any) -> Any:
     return source if source._base is None else source._base
 
 
+class _Copy:
+    """A tensor, and what it was copied to."""
+
+    def __init__(self, owner: Any, source: Any, made: Any, move: Any) -> None:
+        self.owner, self.source, self.made, self._move = owner, source, made, move
+        self._writes = writes_of(source), writes_of(made)
+        self.times = 1
+        """Times that the program was given the copy."""
+
+    def is_as_it_was(self) -> bool:
+        """Whether neither was written to, as far as that is counted."""
+        return (writes_of(self.source), writes_of(self.made)) == self._writes
+
+    def is_shared_and_written(self) -> bool:
+        """Whether the program has written to what it was given in another place, too."""
+        return self.times > 1 and writes_of(self.made) != self._writes[1]
+
+    def differs(self) -> bool:
+        """Whether rows would be copied to something else by now."""
+        rows = rows_all_over(self.source)
+        return self.is_as_it_was() and differ(self._move(rows), rows_all_over(self.made))
+
+
+WRITTEN = "what is copied again was written to between"
 MOST_SEEN, MOST_KEPT = 10_000, 1024
 """Copies of different tensors that are remembered, and that are kept."""

@@ -135,10 +135,7 @@ class UnownedGradientsOff(Cure):
 
     def apply(self, torch: Any) -> Undo:
         unowned = self._unowned = self._unowned or _unowned(torch)
-        values = [float(each.detach().flatten()[0]) for each in unowned]
-        if self._values not in (None, values):
-            raise CannotApply("something else than torch's optimizers updates the parameters")
-        self._values = values
+        self._values = self._values or self._values_now()
         for each in unowned:
             each.requires_grad_(False)
             each.grad = None
@@ -148,6 +145,14 @@ class UnownedGradientsOff(Cure):
                 each.requires_grad_(True)
 
         return undo
+
+    def look(self) -> None:
+        """Whether they are as they were, as what nothing updates is."""
+        if self._values_now() != self._values:
+            self.end("something else than torch's optimizers updates the parameters")
+
+    def _values_now(self) -> list[float]:
+        return [float(each.detach().flatten()[0]) for each in self._unowned]
 
 
 def _unowned(torch: Any) -> tuple[Any, ...]:

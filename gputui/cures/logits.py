@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, LEAST_ON_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import ANY, ROUNDING, CannotApply, Cure, instances, replaced
 from .later import Value, class_of_later, entries_of_index, in_modes_of_now
 from .writes import writes_of, writes_to_first
 
@@ -22,6 +21,7 @@ LEAST_WORDS = 4096
 LEAST_POSITIONS = 8
 IGNORED = -100
 """The target that cross_entropy ignores unless ignore_index names another."""
+WRITTEN = "logits are written to, and read elsewhere after that"
 LAST_TARGETS, LEAST_IGNORED = 4, 0.3
 """Targets that are looked at, and the part of them from which it is worth to leave them out."""
 
@@ -39,10 +39,10 @@ class LogitsAsked(Cure):
     change = "model(..., logits_to_keep=1), or the head of the positions that are used alone"
     forecast = None
 
-    _is_useless = False
+    used: int = 0
+    """How often some were asked for, of many."""
+    unused = "all logits are read, or gradients asked of them"
     _has_head: bool | None = None
-    is_written = False
-    """Whether logits were written to by way of one tensor, and read by way of another."""
     ignores_some = False
     """Whether a loss ignores positions."""
 
@@ -72,17 +72,7 @@ class LogitsAsked(Cure):
             raise CannotApply("no linear layer has a vocabulary's rows")
         if not self.ignores_some and instances(torch.optim.Optimizer):
             raise CannotApply("the program trains, and its loss ignores no positions")
-        if self.is_written:
-            raise CannotApply("logits are written to, and read elsewhere after that")
-        if self._is_useless:
-            raise CannotApply("all logits are read, or gradients asked of them")
-        heads = _Heads(torch, self)
-        began_s = time.monotonic()
-
-        def off() -> None:
-            self._is_useless = not heads.spared and time.monotonic() - began_s > LEAST_ON_S
-
-        return combined(off, replaced((torch.nn.functional, "linear", heads.linear)))
+        return replaced((torch.nn.functional, "linear", _Heads(torch, self).linear))
 
     def _share_ignored(self) -> float:
         """Of the positions that losses were computed of last."""
@@ -105,8 +95,6 @@ class _Heads:
     def __init__(self, torch: Any, cure: LogitsAsked) -> None:
         self._torch, self._cure = torch, cure
         self._later = class_of_later(torch, self._go_on)
-        self.spared = 0
-        """How often some were asked for, of many."""
         linear = torch.nn.functional.linear
 
         @functools.wraps(linear)
@@ -114,7 +102,7 @@ class _Heads:
             hidden = input
             is_of_loss = torch.is_grad_enabled()
             if (
-                type(hidden) is not torch.Tensor or hidden.dim() != 3
+                type(hidden) is not torch.Tensor or hidden.dim() != 3 or cure.ended
                 or (is_of_loss and not cure.ignores_some) or torch.compiler.is_compiling()
                 or not cure.is_worth(hidden, weight)
             ):  # fmt: skip
@@ -137,7 +125,8 @@ class _Heads:
         same = same or _Same()
 
         def compute(rows: Any) -> Any:
-            self._cure.is_written |= same.is_written()
+            if same.is_written():
+                self._cure.end(WRITTEN)
             if writes_of(hidden) != writes:
                 raise RuntimeError("gputui: hidden states were written to before they were used")
             for step in steps:
@@ -157,8 +146,9 @@ class _Heads:
         later: Any = args[0] if args else None
         others = args[1:]
         name = getattr(function, "__name__", "")
-        if type(later) is self._later and writes_to_first(name):
-            self._cure.is_written |= len(later.same.laters) + len(later.same.taken) > 1
+        is_written = type(later) is self._later and writes_to_first(name)
+        if is_written and len(later.same.laters) + len(later.same.taken) > 1:
+            self._cure.end(WRITTEN)
         if type(later) is not self._later or later.value.tensor is not None:
             return NotImplemented
         if later.has_graph and not self._torch.is_grad_enabled():
@@ -204,7 +194,7 @@ class _Heads:
             return NotImplemented
         counting = (target != ignore_index).nonzero()[:, 0]
         if 2 * len(counting) <= len(target):
-            self.spared += 1
+            self._cure.used += 1
         logits = later.compute(later.hidden.index_select(0, counting))
         kwargs.update(ignore_index=ignore_index, reduction=reduction)
         return function(logits, target[counting], **kwargs)
@@ -226,7 +216,7 @@ class _Heads:
             return NotImplemented
         taken = later.hidden[tuple(rows)]
         if 2 * taken.numel() <= later.hidden.numel():
-            self.spared += 1
+            self._cure.used += 1
         if is_sliced and is_all_words:
             return self._made(taken, later.steps, later.like, later.has_graph, later.same)
         made = later.compute(taken)

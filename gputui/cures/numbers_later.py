@@ -7,10 +7,9 @@ import json
 import operator
 import sys
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, LEAST_ON_S, CannotApply, Cure, combined, replaced
+from . import EXACT, Cure, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
 MOST_TOGETHER = 4096
 """Values that are held on the GPU until they are read, all in one copy."""
-LEAST_TOGETHER = 2
-"""Values that wait at once, below which a program uses each as it reads it."""
 MOST_DEEP = 64
 """Sums of sums of values until they are computed."""
 
@@ -38,12 +35,11 @@ class ItemsLater(Cure):
     change = "total += loss.detach()  # on the GPU, and .item() where it is printed"
     advice = r"\.item\(\)"
 
-    _is_useless = False
+    used: int = 0
+    """Values that were read with another, or waited beside another."""
+    unused = "each value of .item() is used before the next is asked for"
 
     def apply(self, torch: Any) -> Undo:
-        if self._is_useless:
-            raise CannotApply("each value of .item() is used before the next is asked for")
-        began_s, spared = time.monotonic(), [0]
         real = torch.Tensor.item
         let_numbers_be_taken(torch)
         main = threading.main_thread().ident
@@ -61,17 +57,13 @@ class ItemsLater(Cure):
             key = value.dtype, device, stream
             batch = batches.get(key)
             place = None if batch is None else batch.add(value)
+            self.used += place is not None
             if batch is None or place is None:
-                batch = batches[key] = _Batch(torch, spared)
+                batch = batches[key] = _Batch(torch)
                 place = batch.add(value) or 0
             return Number(functools.partial(batch.value, place), 0)
 
-        def off() -> None:
-            waiting = sum(len(batch.tensors) for batch in batches.values())
-            is_over = time.monotonic() - began_s > LEAST_ON_S
-            self._is_useless = is_over and not spared[0] and waiting < LEAST_TOGETHER
-
-        return combined(off, replaced((torch.Tensor, "item", item)))
+        return replaced((torch.Tensor, "item", item))
 
     def is_far(self, value: Any) -> bool:
         """Whether reading it waits for a GPU."""
@@ -81,8 +73,8 @@ class ItemsLater(Cure):
 class _Batch:
     """Values on the GPU that are read in one copy."""
 
-    def __init__(self, torch: Any, spared: list[int]) -> None:
-        self._torch, self._spared = torch, spared
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
         self.tensors: list[Any] = []
         self._values: list[float] | None = None
         self._lock = threading.Lock()  # a thread of the program's may log what another asked for
@@ -101,7 +93,6 @@ class _Batch:
             if self._values is None:
                 with self._torch.no_grad():
                     self._values = self._torch.stack(self.tensors).tolist()
-                self._spared[0] += len(self.tensors) - 1
                 self.tensors.clear()
             return self._values[place]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from . import (
     ANY,
-    LEAST_ON_S,
     ROUNDING,
     CannotApply,
     Cure,
-    combined,
     instances,
     model_calls,
     replaced,
@@ -39,8 +36,9 @@ class TextsTrimmed(Cure):
     library = "transformers.modeling_utils"
     forecast = None
 
+    unused = "no batch of texts is padded as a whole"
     _models: list[Any] | None = None
-    _is_useless = False
+    _texts: tuple[_Texts, ...] = ()
 
     def prepare(self, modeling: Any) -> None:
         model_calls.watch(modeling)
@@ -48,24 +46,21 @@ class TextsTrimmed(Cure):
     def apply(self, modeling: Any) -> Undo:
         if self._models is None:
             if not model_calls.is_padded_at_end():
-                raise CannotApply("no batch of texts is padded as a whole")
+                raise CannotApply(self.unused)
             made = instances(modeling.PreTrainedModel) or []
             held = {id(child) for each in made for child in each.modules() if child is not each}
             self._models = [each for each in made if id(each) not in held]
         if not self._models:
             raise CannotApply("there is no model of transformers")
-        if self._is_useless:
-            raise CannotApply("no batch of texts is padded as a whole")
-        texts = [_Texts(each) for each in self._models]
-        began_s = time.monotonic()
-
-        def off() -> None:
-            is_over = any(each.calls for each in texts) and time.monotonic() - began_s > LEAST_ON_S
-            self._is_useless = is_over and not any(each.trimmed for each in texts)
-
-        return combined(
-            off, replaced(*(model_calls.with_forward(each.model, each.forward) for each in texts))
+        self._texts = self._texts or tuple(map(_Texts, self._models))
+        return replaced(
+            *(model_calls.with_forward(each.model, each.forward) for each in self._texts)
         )
+
+    def look(self) -> None:
+        """How many batches were trimmed, of those that it was given."""
+        if any(each.calls for each in self._texts):
+            self.used = sum(each.trimmed for each in self._texts)
 
 
 _OF_TOKENS = ("start_logits", "end_logits")

@@ -42,6 +42,9 @@ _FOLLOWS = {
 """Functions whose result follows from their arguments: all of a module, where none is named."""
 
 
+WRITTEN = "what functions were given again was written to"
+
+
 class ComputedKept(Cure):
     """Functions of torch that are given the very tensors again, unchanged, and no gradients are
     asked of, give what they gave: an inverse, a transform or a cast of what stays as it is. Where
@@ -55,16 +58,12 @@ class ComputedKept(Cure):
     result = EXACT
     change = "what follows from what stays the same is computed once, before the loop"
 
-    _was_written = False
-
     def __init__(self, given: str = "") -> None:
         super().__init__(given)
         self._returned: dict[Any, int] = {}
         """Times that a function returned what is kept."""
 
     def apply(self, torch: Any) -> Undo:
-        if self._was_written:
-            raise CannotApply("what functions were given again was written to")
         self._torch = torch
         self._kept: dict[Any, _Kept] = {}
         self._room = free_bytes_of_gpu(torch) // 4
@@ -73,6 +72,14 @@ class ComputedKept(Cure):
         ]
         undo = replaced(*places)
         return combined(lambda: self._kept.clear(), undo)
+
+    def look(self) -> None:
+        """Whether what was given twice is as it was."""
+        if any(
+            each.made is not None and each.times > 1 and each.state != writes_in(each.made)
+            for each in self._kept.values()
+        ):
+            self.end(WRITTEN)
 
     def places(self, torch: Any) -> list[tuple[Any, str]]:
         """The functions that are kept, each by its owner and name."""
@@ -104,7 +111,8 @@ class ComputedKept(Cure):
                     self._kept = {k: v for k, v in self._kept.items() if v.made is not None}
                 return function(*args, **kwargs)
             if kept.made is not None and kept.state != writes_in(kept.made):
-                self._was_written = self._was_written or kept.times > 1
+                if kept.times > 1:
+                    self.end(WRITTEN)
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
                 before = random_states(self._torch)
@@ -123,7 +131,8 @@ class ComputedKept(Cure):
             if not count & (count - 1):
                 made = function(*args, **kwargs)
                 if not has_same_bits(made, kept.made):
-                    kept.made, kept.is_written, self._was_written = None, True, True
+                    kept.made, kept.is_written = None, True
+                    self.end(WRITTEN)
                     return made
             kept.times += 1
             return kept.made
@@ -133,7 +142,7 @@ class ComputedKept(Cure):
     def _key(self, function: Any, tensors: list[Any], args: Any, kwargs: Any) -> Any:
         """What tells a call from others; None for one that is made as it is."""
         torch = self._torch
-        if torch.compiler.is_compiling() or len(tensors) > MOST_TENSORS:
+        if torch.compiler.is_compiling() or len(tensors) > MOST_TENSORS or self.ended:
             return None
         if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
             return None
@@ -360,12 +369,12 @@ class CacheGrows(Cure):
     change = "a buffer of the full length, made once, and slices of it"
     advice = r"torch\.cat"
 
-    _was_written = False
+    def __init__(self, given: str = "") -> None:
+        super().__init__(given)
+        self._growing: dict[int, _Growing] = {}
 
     def apply(self, torch: Any) -> Undo:
-        if self._was_written:
-            raise CannotApply("tensors that grow are written to in place")
-        growing: dict[int, _Growing] = {}
+        growing = self._growing
         cat = torch.cat
 
         @functools.wraps(cat)
@@ -373,29 +382,32 @@ class CacheGrows(Cure):
             is_pair = type(tensors) in (tuple, list) and len(tensors) == 2
             if (
                 not is_pair or options or type(dim) is not int or not self.is_worth(tensors)
-                or torch.is_grad_enabled() or torch.compiler.is_compiling()
+                or torch.is_grad_enabled() or torch.compiler.is_compiling() or self.ended
             ):  # fmt: skip
                 return cat(tensors, dim, **options)
             first = tensors[0]
             before = growing.pop(id(first), None)
             made = None
-            self._was_written |= before is not None and before.was_written()
+            if before is not None and before.was_written():
+                self.end(WRITTEN_IN_PLACE)
             if before is not None and before.tensor() is first:
                 made = before.with_more(torch, tensors[1], dim % tensors[0].dim())
             if made is None:
                 made = _Growing(cat(tensors, dim), None, 0)
             if len(growing) >= MOST_GROWING:
+                self.look()
                 growing.clear()
             growing[id(made.newest)] = made
             return made.given()
 
         places = [(torch, name, grown) for name in ("cat", "concat", "concatenate")]
 
-        def off() -> None:
-            self._was_written |= any(each.was_written() for each in growing.values())
-            growing.clear()
+        return combined(growing.clear, replaced(*places))
 
-        return combined(off, replaced(*places))
+    def look(self) -> None:
+        """Whether any of them was written to."""
+        if any(each.was_written() for each in self._growing.values()):
+            self.end(WRITTEN_IN_PLACE)
 
     def is_worth(self, tensors: Any) -> bool:
         """Whether the first is much, on a GPU, and the second little."""
@@ -407,6 +419,7 @@ class CacheGrows(Cure):
         )  # fmt: skip
 
 
+WRITTEN_IN_PLACE = "tensors that grow are written to in place"
 MOST_GROWING = 1024
 LEAST_ROOM = 64
 

@@ -30,7 +30,7 @@ class ResultsKept(Cure):
     is_certain = True
     change = "what stays the same is computed once, before the loop"
 
-    _is_on = _was_written = False
+    _is_on = False
     _left = 20_000
     """Calls of modules that are looked at before it is switched."""
 
@@ -46,7 +46,7 @@ class ResultsKept(Cure):
 
         @functools.wraps(call)
         def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._was_written or (not self._is_on and self._left <= 0):
+            if self.ended or (not self._is_on and self._left <= 0):
                 return call(module, *args, **kwargs)
             if (
                 torch.is_grad_enabled() or module.training or threading.get_ident() != main
@@ -71,16 +71,16 @@ class ResultsKept(Cure):
                     if self._is_to_be_checked(module):
                         made = call(module, *args, **kwargs)
                         if not has_same_bits(made, result.made):
-                            self._was_written = True
+                            self.end(WRITTEN)
                             return made
                     result.times += 1
                     return result.made
             # What was given to the program twice is one tensor in two places.
-            self._was_written |= any(
-                each.times > 1 and each.state != writes_in(each.made) for each in kept
-            )
+            if any(each.times > 1 and each.state != writes_in(each.made) for each in kept):
+                self.end(WRITTEN)
             if len(kept) >= MOST_WATCHED and self._watched:
-                self._compare()
+                self.look()
+                self._forget()
                 return call(module, *args, **kwargs)
             before, own = random_states(torch), _numbers_of(module)
             made = call(module, *args, **kwargs)
@@ -121,16 +121,18 @@ class ResultsKept(Cure):
                     return False
         return True
 
-    def _compare(self) -> None:
-        """Whether what was watched is as it was; nothing is kept then."""
+    def look(self) -> None:
+        """Whether what was watched, and what was given twice, is as it was."""
         equal = self._torch.equal
-        self._was_written |= any(
+        if any(
             not equal(sums, _sums(self._torch, value)) for value, sums in self._watched.values()
-        )
-        self._was_written |= any(
+        ) or any(
             each.times > 1 and each.state != writes_in(each.made)
             for kept in self._kept.values() for each in kept
-        )  # fmt: skip
+        ):  # fmt: skip
+            self.end(WRITTEN)
+
+    def _forget(self) -> None:
         self._watched.clear()
         self._kept.clear()
 
@@ -138,13 +140,11 @@ class ResultsKept(Cure):
         self._left = 0
         if max(self._again.values(), default=0) < LEAST_GIVEN:
             raise CannotApply("no module is given the same tensors again")
-        if self._was_written:
-            raise CannotApply("what modules are given again was written to between")
         self._is_on = True
 
         def undo() -> None:
             self._is_on = False
-            self._compare()
+            self._forget()
 
         return combined(undo, counting_fused_steps())
 
@@ -195,6 +195,7 @@ def has_hooks(module: Any) -> bool:
     return any(each._forward_hooks or each._forward_pre_hooks for each in module.modules())
 
 
+WRITTEN = "what modules are given again was written to between"
 LEAST_GIVEN = 3
 """Times that a module was given the same tensors again before it is switched, from which it is
 given them in each step, and not once by chance."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from . import LEAST_ON_S, ROUNDING, CannotApply, Redirected
+from . import ROUNDING, Redirected
 from .later import Value, class_of_later, entries_of_index
 from .writes import UNCOUNTED, writes_of
 
@@ -34,7 +33,7 @@ class FirstAlone(Redirected):
     result = ROUNDING  # those that are equal may come in another order
     change = "values, indices = scores.topk(k), in place of a sort of which k are read"
 
-    _is_useless = _may_be_stale = False
+    unused = "of nothing that is sorted the first are read alone"
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         """What sorts, as a function and as a method."""
@@ -45,6 +44,8 @@ class FirstAlone(Redirected):
         super().__init__(given)
         self._lines: dict[Any, _Line] = {}
         self._kind: Any = None
+        self.found = 0
+        """Sorts of which the first alone were found."""
 
     def prepare(self, torch: Any) -> None:
         if not self._is_prepared:
@@ -52,21 +53,14 @@ class FirstAlone(Redirected):
         super().prepare(torch)
 
     def apply(self, torch: Any) -> Undo:
-        if self._may_be_stale:
-            raise CannotApply("what is sorted may be written to before all of it is read")
-        if self._is_useless:
-            raise CannotApply("of nothing that is sorted the first are read alone")
-        off = super().apply(torch)
         if self._kind is None:
             self._kind = class_of_later(torch, self._first)
-        began_s = time.monotonic()
+        return super().apply(torch)
 
-        def undo() -> None:
-            off()
-            is_any = any(line.most and not line.is_whole for line in self._lines.values())
-            self._is_useless = not is_any and time.monotonic() - began_s > LEAST_ON_S
-
-        return undo
+    def look(self) -> None:
+        """Of how many sorts the first were found alone, or will be."""
+        lines = [line for line in self._lines.values() if line.most and not line.is_whole]
+        self.used = self.found + len(lines)
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
         """Sorts that are long, on a GPU, and of whose order nothing more is asked."""
@@ -88,7 +82,7 @@ class FirstAlone(Redirected):
             return None
         frame = sys._getframe(2)
         line = self._lines.setdefault((frame.f_code, frame.f_lineno), _Line())
-        if line.is_whole:
+        if line.is_whole or self.ended:
             return None
         sort = _Sort(self, source, dim % source.dim(), descending, line)
         return lambda: self._sorted(function, sort)
@@ -97,17 +91,13 @@ class FirstAlone(Redirected):
         """Whether it is on a GPU, and large."""
         return bool(source.is_cuda) and source.numel() >= LEAST_NUMBERS
 
-    def saw_more(self, is_stale: bool) -> None:
-        """Told that all of a sort was asked for of which the first had been found; whether what is
-        sorted now may not be what it was."""
-        self._may_be_stale |= is_stale
-
     def _sorted(self, function: Any, sort: _Sort) -> Any:
         torch, source = self._torch, sort.source
         if sort.line.calls < LOOKED:
             sort.make()
         elif sort.line.most:
             sort.find(sort.line.most)
+            self.found += 1
         else:  # nothing was read of it
             sort.line.is_whole = True
             return function(source, dim=sort.dim, descending=sort.descending)
@@ -194,7 +184,8 @@ class _Sort:
         self.line.is_whole = True
         if self._whole is None:
             writes = [writes_of(each) for each in (self.source, *self._top)]
-            self._cure.saw_more(writes != self._writes or UNCOUNTED in writes)
+            if writes != self._writes or UNCOUNTED in writes:
+                self._cure.end("what is sorted may be written to before all of it is read")
             self.make()
         return self._whole[place]
 

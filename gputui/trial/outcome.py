@@ -283,6 +283,8 @@ class Measured:
     applies: bool = True
     doubt: str = ""
     """Why a gain that its pairs show needs runs of its own."""
+    ended: str = ""
+    """Why it has ended by itself in any run: whatever was measured of it is no gain then."""
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
@@ -310,7 +312,9 @@ class Measured:
     @property
     def is_decided(self) -> bool:
         """Whether more pairs are not worth their time."""
-        return is_decided(self.gain, is_bound=self.candidate.cure.result == BOUND)
+        return bool(self.ended) or is_decided(
+            self.gain, is_bound=self.candidate.cure.result == BOUND
+        )
 
     @property
     def is_by_itself(self) -> bool:
@@ -330,6 +334,8 @@ class Measured:
     def verdict(self) -> Verdict:
         """What it comes to so far."""
         gain = self.gain
+        if self.ended:
+            return "not tried"
         if gain is None or self.failed:
             return "nothing" if show_nothing(self.pairs) and not self.failed else "not tried"
         if self.candidate.cure.result == BOUND:
@@ -340,7 +346,7 @@ class Measured:
 
     def trial(self, ready: str = "") -> Trial:
         """It as a row of the answer; `ready` says from when on its steps are as fast."""
-        verdict, why = self.verdict, self.why
+        verdict, why = self.verdict, self.ended or self.why
         if verdict == "bound" and self.gain and self.gain.middle > WHOLE_STEP:
             why = why or "it is nearly the whole step"
         elif verdict == "unclear" and len(self.pairs) in range(1, FEWEST) and not self.on_runs:
@@ -370,7 +376,7 @@ class Measured:
             forecast_low=forecast.low if forecast is not None else None,
             forecast_high=forecast.high if forecast is not None else None,
         )
-        return with_gain(trial, self.gain)
+        return with_gain(trial, None if self.ended else self.gain)
 
 
 def _undecided(gain: MeasuredGain) -> Verdict:

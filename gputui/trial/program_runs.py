@@ -5,7 +5,7 @@ cure from its start, and what is known of the program from them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.runs import (
     MEASURED_S,
     WITH_PAUSES_S,
+    Pair,
     ProgramResult,
     RunInFolder,
     RunPlan,
@@ -94,9 +95,13 @@ class ProgramRuns:
         def over(run: RunInFolder, seconds: float) -> str:
             if self._all_left_s <= 0:
                 return SPENT
-            return until(run, seconds) or stalls.look(run, seconds)
+            # Of a run of its own nothing is left to be measured.
+            ended = (f"{name}: {run.reader.ended[name]}" for name in run.reader.ended if name in on)
+            return next(ended, "") or until(run, seconds) or stalls.look(run, seconds)
 
+        on = {*plan.held, *plan.constant}
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
+        self._hear(result)
         self._whole = result if result.has_ended else self._whole
         if result.steps is not None and not result.failure:
             its = _source(result.steps)
@@ -121,7 +126,6 @@ class ProgramRuns:
         self._request.tell("as it is")
         for _ in range(2):
             result = self._run(RunPlan(asked=self._asked()), self._until_measured)
-            self._hear(result)
             if self._keep_plain(result) or self._cannot_time(result):
                 break
 
@@ -231,10 +235,22 @@ class ProgramRuns:
             )
         )
 
+    def _beside_right(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Pairs but those beside a cure that has ended by itself, which say nothing."""
+        ended = {each.candidate.name for each in self._measured if each.ended}
+        return [pair for pair in pairs if not ended & {*pair.beside}]
+
     def _hear(self, result: ProgramResult) -> None:
+        """What cures found out by themselves in a run, whatever was measured there."""
         for each in self._measured:
-            if each.candidate.name in result.not_applied and each.gain is None:
-                each.why, each.applies = result.not_applied[each.candidate.name], False
+            name = each.candidate.name
+            if name in result.ended and not each.ended:
+                each.ended = result.ended[name]
+                self._request.tell(f"{name} ended by itself: {each.ended}")
+                for other in self._measured:
+                    other.pairs = self._beside_right(other.pairs)
+            if name in result.not_applied and (each.gain is None or each.ended):
+                each.why, each.applies = result.not_applied[name], False
 
 
 def _source(steps: Steps) -> str:

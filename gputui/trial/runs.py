@@ -116,6 +116,7 @@ class _Row(msgspec.Struct):
 class _CureRow(msgspec.Struct):
     cure: str
     applied: bool | None = None
+    ended: bool = False
     why: str = ""
     note: str = ""
     place: str = ""
@@ -214,6 +215,8 @@ class BlockReader:
         self.processes: dict[int, Steps] = {}
         self.not_applied: dict[str, str] = {}
         """Why a cure could not be applied, by its name."""
+        self.ended: dict[str, str] = {}
+        """Why a cure has ended by itself: it was wrong, or changed nothing, in all that it did."""
         self.applied: set[str] = set()
         self.notes: dict[str, str] = {}
         """What a cure did while it was on last."""
@@ -297,7 +300,9 @@ class BlockReader:
         if row.applied:
             self.applied.add(name)
         elif row.applied is not None:
-            self.not_applied[name] = sanitize(row.why, 500)
+            why = self.not_applied[name] = sanitize(row.why, 500)
+            if row.ended:
+                self.ended.setdefault(name, why)
 
 
 # A run.
@@ -433,6 +438,8 @@ class ProgramResult(NamedTuple):
     """Steps that were marked at least, of the process that marked most."""
     places: Mapping[str, str] = MappingProxyType({})
     """The line of a call that a cure is about, as FILE:LINE."""
+    ended: Mapping[str, str] = MappingProxyType({})
+    """Cures that have ended by themselves, and why."""
 
     @property
     def has_ended(self) -> bool:
@@ -566,6 +573,7 @@ def run_once(
             tuple(lines),
             max((steps.seen for steps in reader.processes.values()), default=0),
             dict(reader.places),
+            dict(reader.ended),
         )
 
 

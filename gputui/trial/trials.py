@@ -329,7 +329,8 @@ class Trials(ProgramRuns):
                 for each in open_ones
             ):
                 self._between = result.without_cures(LOOKS[0], bounds)
-            if all(name in result.not_applied for name in names) and not held:
+            is_any_on = any(block.on for block in result.steps.blocks)
+            if all(name in result.not_applied for name in names) and not held and not is_any_on:
                 # Nothing was switched in it.
                 self._between = None
                 if not beside:
@@ -406,7 +407,6 @@ class Trials(ProgramRuns):
     ) -> None:
         """`others` says how many ablations, and others, were measured in other runs."""
         steps = result.steps
-        self._hear(result)
         rivals = {
             is_bound: number + sum(
                 each.candidate.name not in result.not_applied and _is_bound(each) == is_bound
@@ -421,7 +421,7 @@ class Trials(ProgramRuns):
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
-            each.pairs = newest_alike(before[name] + steps.pairs(name))
+            each.pairs = newest_alike(self._beside_right(before[name] + steps.pairs(name)))
             each.rivals = max(1, rivals[_is_bound(each)])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
             if each.gain is None and show_nothing(each.pairs):
@@ -593,7 +593,10 @@ class Trials(ProgramRuns):
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
         step = run_step(result)
         reference = self._plain[0].steps
-        if step is None or result.steps is None or reference is None or not times[""]:
+        if (
+            step is None or result.steps is None or result.ended or reference is None
+            or not times[""]
+        ):  # fmt: skip
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
             return
         result_class = _result_class(proven)
@@ -615,6 +618,9 @@ class Trials(ProgramRuns):
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
+            if again.ended:
+                self._remarks.append(f"together: {again.ended_by}")
+                return
             together += filter(None, [run_step(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
@@ -672,6 +678,8 @@ class Trials(ProgramRuns):
             if trial.verdict == "gain":
                 proven[trial.cause] = max(trial.gain or 0.0, proven.get(trial.cause, 0.0))
         named = by_name_only(request.diagnosis.findings, proven)
+        names = self._proven | self._from_start
+        together = [each for each in self._measured if each.candidate.name in names]
         more = more_than_proven(trials)
         if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
             more.insert(0, named)
@@ -688,7 +696,7 @@ class Trials(ProgramRuns):
             step_source=self._source,
             step_ns=median(plain or offs) if plain or offs else None,
             trials=trials,
-            together=self._together,
+            together=None if any(each.ended for each in together) else self._together,
             runs=self._runs,
             seconds=time.monotonic() - self._began_s,
             seed=request.seed,

@@ -234,26 +234,42 @@ SWITCH_S = 0.05
 BUDGET_S = 60.0
 
 
-class _Cures:
-    """In the place of the cures of a process: the first of them acts."""
+class Switches:
+    """In the place of the cures of a process: they can always be switched, and do nothing."""
+
+    def __init__(self) -> None:
+        self.undo: dict[str, None] = {}
+
+    def ask(self, _names: object) -> None:
+        """Nothing is asked."""
+
+    def look(self) -> None:
+        """None of them ends."""
+
+    def switch(self, name: str, on: bool) -> bool:
+        """Switches it."""
+        if on:
+            self.undo[name] = None
+        else:
+            self.undo.pop(name, None)
+        return True
+
+
+class _Cures(Switches):
+    """The first of them acts."""
 
     def __init__(
         self, program: Program, rng: random.Random, names: Iterable[str], most_s: float
     ) -> None:
+        super().__init__()
         self._program = program
         self._switch_s = {name: rng.choice((0.0, 0.001, most_s)) for name in names}
-        self.undo: dict[str, Any] = {}
-
-    def ask(self, _names: object) -> None:
-        """Nothing is asked."""
 
     def switch(self, name: str, on: bool) -> bool:
         """Switches it, which takes its time where it goes on."""
         if on and name not in self.undo:
             self._program.now_s += self._switch_s[name]
-            self.undo[name] = None
-        elif not on:
-            self.undo.pop(name, None)
+        super().switch(name, on)
         if "0" in self._switch_s:
             self._program.is_on = "0" in self.undo
         return True
@@ -266,6 +282,7 @@ class SimulatedRun(RunInFolder):
         self.steps = Steps(0)
         self.reader = self  # type: ignore[assignment]
         self.not_applied: dict[str, str] = {}
+        self.ended: dict[str, str] = {}
         self.kept: dict[str, Any] | None = None
 
     def keep(self, cures: Sequence[str], from_pair: int, beside: Sequence[str] = ()) -> None:

@@ -21,7 +21,7 @@ from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan
 from gputui.trial.trials import Trials
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
-from tests.trial.simulated import HOOK, Program, SimulatedRun, SimulatedTrial
+from tests.trial.simulated import HOOK, Program, SimulatedRun, SimulatedTrial, Switches
 
 COMPILES_S = 30.0
 
@@ -35,12 +35,12 @@ class Simulated(NamedTuple):
     gains: Mapping[str, float]
 
 
-class _Cures:
-    """In the place of the cures of a process."""
+class _Cures(Switches):
+    """Those that the program has a use for act."""
 
     def __init__(self, program: Program, simulated: Simulated, run: SimulatedRun) -> None:
+        super().__init__()
         self._program, self._simulated, self._run = program, simulated, run
-        self.undo: dict[str, None] = {}
 
     def ask(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -51,10 +51,7 @@ class _Cures:
         self.ask((name,))
         if name in self._run.not_applied:
             return False
-        if on:
-            self.undo[name] = None
-        else:
-            self.undo.pop(name, None)
+        super().switch(name, on)
         self._program.gain = math.prod(self._simulated.gains[each] for each in self.undo)
         self._program.is_on = bool(self.undo)
         return True

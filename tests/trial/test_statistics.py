@@ -32,7 +32,7 @@ from gputui.trial.proof import (
     student,
 )
 from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps
-from tests.trial.simulated import KINDS, WAITING, Program, Simulated, by_runs, switched
+from tests.trial.simulated import KINDS, WAITING, Program, Simulated, Switches, by_runs, switched
 
 SERIES = 1000
 
@@ -318,29 +318,11 @@ def test_quantiles_of_students_t_are_those_of_its_density() -> None:
             assert 0.5 + area == pytest.approx(probability, abs=1e-7)
 
 
-class _Switches:
-    """Cures that can always be switched, and do nothing."""
-
-    def __init__(self) -> None:
-        self.undo: dict[str, None] = {}
-
-    def ask(self, _names: object) -> None:
-        """Nothing is asked."""
-
-    def switch(self, name: str, on: bool) -> bool:
-        """Switches it."""
-        if on:
-            self.undo[name] = None
-        else:
-            self.undo.pop(name, None)
-        return True
-
-
 def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) -> None:
     module = hook("trial")
     plan = {"cures": ["for another", "for it"], "later": ["for another"], "warm_s": 0.0}
     asked = module.Plan(json.dumps({**plan, "block_s": 0.0}))
-    trial = module.TrialInProgram(asked, str(tmp_path), _Switches(), ())
+    trial = module.TrialInProgram(asked, str(tmp_path), Switches(), ())
     site = trial.site("optimizer", "SGD")
     run = RunInFolder(tmp_path)
 
@@ -364,7 +346,7 @@ def test_ablations_come_last_and_nothing_is_saved_from_the_first_on(tmp_path: Pa
     """Once one was on no cure is switched any more, whatever is asked for."""
     module = hook("trial")
     names = {"cures": ["taken away", "cure"], "bounds": ["taken away"], "held_then": ["no_saves"]}
-    switches = _Switches()
+    switches = Switches()
     asked = module.Plan(json.dumps({**names, "warm_s": 0.0, "block_s": 0.0}))
     trial = module.TrialInProgram(asked, str(tmp_path), switches, ())
     site, run, is_saved = trial.site("optimizer", "SGD"), RunInFolder(tmp_path), []

@@ -226,7 +226,9 @@ class TrialInProgram:
         )
         """Of each cure's blocks, without it and with it."""
         self._switch_ns: dict[str, int] = {}
-        """What switching a cure takes."""
+        """What switching a cure takes, and looking at what it did,"""
+        self._switch_since_ns = 0
+        """from the end of the block before on."""
         self._until = 0
         self._began_ns = 0
         self._first = 0
@@ -487,6 +489,7 @@ class TrialInProgram:
             self._failed = frozenset(name for name in self._plan.cures if not self._switches(name))
             for name in self._plan.held:
                 self._cures.switch(name, True)
+        self._switch_since_ns = time.perf_counter_ns()
         self._next_block()
 
     # --- blocks
@@ -609,7 +612,10 @@ class TrialInProgram:
     def _end_block(self) -> None:
         block = self._block
         self._wait_for_gpu()
-        now_ns = time.perf_counter_ns()
+        now_ns = self._switch_since_ns = time.perf_counter_ns()
+        beside = self._on_beside(block.cure) if block is not None else []
+        if self._cures is not None:
+            self._cures.look()  # before the block is written, which may be the last
         if block is not None and block.pair is not None:
             step, since_ns = self._settles_from
             is_known = self._has_loader or self._waited_ns > WAITED * (now_ns - since_ns)
@@ -619,7 +625,7 @@ class TrialInProgram:
                  "ns": now_ns - self._began_ns, "first": self._first,
                  "settled_steps": self._until - block.steps - step,
                  "settled_ns": self._began_ns - since_ns, "waited_ns": waited_ns,
-                 "beside": [*self._plan.beside, *self._on_beside(block.cure)]}
+                 "beside": [*self._plan.beside, *beside]}
             )  # fmt: skip
             self._settles_from = self._until, now_ns
             step_ns = (now_ns - self._began_ns) / block.steps
@@ -649,11 +655,10 @@ class TrialInProgram:
 
     def _switched(self, block: _Block) -> bool:
         """Has the block's cure on or off, and no other on but those beside it; False where it
-        cannot be. Either way it takes as long: in what a loader does meanwhile a block with it
-        would gain else."""
+        cannot be. Either way it takes as long since the block before: in what a loader does
+        meanwhile a block with it would gain else."""
         if self._cures is None:
             return True
-        began_ns = time.perf_counter_ns()
         if block.cure in self._plan.bounds and not self._is_spoilt:
             self._is_spoilt = True
             for name in self._plan.held_then:
@@ -666,7 +671,7 @@ class TrialInProgram:
                 self._failed = self._failed | {name}
                 return False
         if block.pair is None and block.cure:
-            took_ns = time.perf_counter_ns() - began_ns
+            took_ns = time.perf_counter_ns() - self._switch_since_ns
             longest_ns = max(took_ns, self._switch_ns.get(block.cure, 0))
             self._switch_ns[block.cure] = min(longest_ns, MOST_SWITCH_NS)
             time.sleep(max(0, self._switch_ns[block.cure] - took_ns) / 1e9)
