@@ -190,7 +190,7 @@ def _what_is_tried(cures: Any, steps: Any) -> Any:
             trials = _beside("trial")
             trial = trials.begin(text, cures, steps.SOURCES)
             with contextlib.suppress(Exception):
-                _beside("recurring").start(trial, trials)
+                _beside("loop_marks").find_recurring(trial, trials)
             return trial
     return None
 

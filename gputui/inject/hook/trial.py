@@ -280,7 +280,7 @@ class TrialInProgram:
 
     @property
     def wants_functions(self) -> bool:
-        """Whether functions are looked at for what comes again and again (recurring): what is
+        """Whether functions are looked at for what comes again and again (loop_marks): what is
         marked elsewhere is waited for, however often a function of the set-up is called."""
         is_named = self.wanted.startswith(("function ", "loop ")) and not self.wants_loops
         return not self.wanted or is_named
