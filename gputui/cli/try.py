@@ -37,8 +37,6 @@ again and again, which takes less each time, as it is."""
 FREED_S = 5.0
 """How long the driver may take to free what a program had that has ended."""
 
-_BEGAN_S = time.monotonic()
-
 MOST_SCRATCH_BYTES = 2 << 30
 MOST_SCRATCH_FILES = 100_000
 
@@ -112,12 +110,13 @@ def _try(
 
     began_s = time.monotonic()
     keep_compiled(LONG_COMPILED_S)
-    diagnosis = recorded or _diagnosis(options, command, folder)
+    progress = _Progress(options.budget)
+    diagnosis = recorded or _diagnosis(options, command, folder, progress)
     if diagnosis.has_crashed and not options.recording:
-        _tell(f"once more: {diagnosis.failure}")
-        diagnosis = _diagnosis(options, command, folder)
+        progress.tell(f"once more: {diagnosis.failure}")
+        diagnosis = _diagnosis(options, command, folder, progress)
     if diagnosis.has_crashed and not options.recording:
-        _tell(f"without findings: {diagnosis.failure} under capture, twice")
+        progress.tell(f"without findings: {diagnosis.failure} under capture, twice")
         said = f"Tried without findings: under capture {diagnosis.failure}, twice."
         diagnosis = diagnosis._replace(findings=(), word="", headline=said, failure="")
     spent_s = time.monotonic() - began_s
@@ -152,8 +151,8 @@ def _try(
             max(options.budget - spent_s, LEAST_FOR_TRIALS * options.budget),
             options.seed,
             folder,
-            _tell,
-            _pass_on,
+            progress.tell,
+            progress.pass_on,
         )
     ).run()
     draw("")
@@ -179,14 +178,14 @@ def _try(
 
 
 def _diagnosis(
-    options: argparse.Namespace, command: Sequence[str], folder: Path | None
+    options: argparse.Namespace, command: Sequence[str], folder: Path | None, progress: _Progress
 ) -> Diagnosis:
     from gputui.trial.planning import Diagnosis, diagnose
 
     if options.cure:
         return Diagnosis((), "", "", None, 0)
-    _tell("under capture: what is slow")
-    return diagnose(command, DIAGNOSIS * options.budget, _tell, folder)
+    progress.tell("under capture: what is slow")
+    return diagnose(command, DIAGNOSIS * options.budget, progress.pass_on, folder)
 
 
 def _recorded(options: argparse.Namespace) -> Diagnosis:
@@ -246,16 +245,18 @@ def _ask(options: argparse.Namespace, command: Sequence[str]) -> None:
     """Raises RefusedError unless a person says yes."""
     where = "a copy of this folder" if options.scratch else os.getcwd()
     writes = ", absolute paths not into the copy" if options.scratch else ": outputs, checkpoints"
+    runs = "run" if (most := _most_runs(options)) == 1 else "runs"
     off = "off (W&B, MLflow, Comet, TensorBoard, the hub)"
     tracking = "as they are" if options.with_tracking else off
     print(
         f"gputui try runs  {sanitize(shlex.join(command), 300)}\n"
         f"  in             {sanitize(where, 300)}\n"
-        f"  up to          {_most_runs(options)} runs in {units.duration(1e9 * options.budget)}, "
+        f"  up to          {most} {runs} in {_in_words(options.budget)}, "
         "each ended by SIGTERM once it is measured\n"
         f"  writes         what it writes whenever it runs{writes}\n"
         f"  trackers       {tracking}\n"
-        "  made idle      calls that a cure is for; saves, while a cause is left out",
+        "  changes        nothing in your files; where results are made wrong, to measure\n"
+        "                 a cause, nothing is saved",
         file=sys.stderr,
     )  # fmt: skip
     if not sys.stdin.isatty():
@@ -310,17 +311,35 @@ def _absolute(command: Sequence[str]) -> str:
     return sanitize(f", such as {shlex.join(words)},", 300) if words else ""
 
 
-def _tell(text: str) -> None:
-    # What is proven stays on the terminal.
-    if sys.stderr.isatty() and not text.startswith("proven: "):
-        draw(sanitize(f"● {text} · Ctrl-C ends", (columns(sys.stderr) or 80) - 1))
-    elif not text.endswith("a step"):
-        say(f"{text} ({time.monotonic() - _BEGAN_S:.0f} s)")
+def _in_words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
-def _pass_on(text: str) -> None:
-    if sys.stderr.isatty():
-        _tell(text)
+class _Progress:
+    """What goes on, on stderr: on a terminal in one line, with the time; else a line for each of
+    what is told."""
+
+    def __init__(self, budget_s: float) -> None:
+        self._budget = _in_words(budget_s)
+        self._began_s = time.monotonic()
+        self._text = self._drawn = ""
+
+    def tell(self, text: str) -> None:
+        """What begins now, or is proven, which stays on the terminal."""
+        if sys.stderr.isatty() and not text.startswith("proven: "):
+            self.pass_on(text)
+        else:
+            say(f"{text} ({time.monotonic() - self._began_s:.0f} s)")
+
+    def pass_on(self, text: str = "") -> None:
+        """What is seen so far, for a terminal alone; without a text the time goes on."""
+        if sys.stderr.isatty():
+            self._text = text or self._text
+            seconds = time.monotonic() - self._began_s
+            line = f"● {seconds:.0f} s of {self._budget} · {self._text} · Ctrl-C ends"
+            if line != self._drawn:
+                draw(sanitize(line, (columns(sys.stderr) or 80) - 1))
+            self._drawn = line
 
 
 def _print_list(options: argparse.Namespace) -> None:

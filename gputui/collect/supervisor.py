@@ -6,7 +6,9 @@ It starts CMD in a new session, adopts every orphaned descendant, and ends them 
 then SIGKILL after the grace time) when CMD has ended, or when a byte or end of file arrives on
 CONTROL_FD, which includes the death of gputui. The byte "i" on CONTROL_FD is passed on instead, as
 Ctrl-C in a terminal: SIGINT to CMD's process group. A stopped process can act on no signal, and
-those that wait for it cannot end: it is continued both times. Time that a process waits for a core
+those that wait for it cannot end: it is continued both times. Python's resource tracker, which
+ignores SIGTERM and removes its program's semaphores and shared memory once the others are gone, is
+killed last, a second later. Time that a process waits for a core
 is no part of its grace, up to five times as much: with nine programs a core, one that needed 0.9 s
 to report and end took 13.7 s, 12.8 of them waiting. What does not end within the kill
 time of SIGKILL (it hangs in the kernel, or belongs to another user) is left. On STATUS_FD it writes
@@ -35,6 +37,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MOST_PIDS = 64
 # In a second: the unit of a process's start time (proc_pid_stat(5)).
 _TICKS = os.sysconf("SC_CLK_TCK")
+_TIDIES_S = 1.0
+"""How much later than the others what tidies up after them is killed."""
+_TIDIES_UP = b"resource_tracker import main"
+"""Within the command line of Python's multiprocessing.resource_tracker, and of joblib's."""
 MOST_WAITING = 5
 """Of grace times, how many a process may wait for a core besides."""
 
@@ -80,7 +86,7 @@ def _supervise(
     kill_at: float | None = None
     asked: dict[int, _Asked] = {}
     killed: set[int] = set()
-    give_up_at = math.inf
+    give_up_at = tidied_at = math.inf
     watched = [control, wake]
     while True:
         ended, has_children = _reap(child, ended)
@@ -115,8 +121,11 @@ def _supervise(
                     kill_at = time.monotonic() + max(left_s, 0.05)
                     continue
                 give_up_at = time.monotonic() + kill_s
+                tidied_at = time.monotonic() + min(_TIDIES_S, kill_s / 2)
             # Again and again: one may have forked between the listing and its signal.
             kill_at = time.monotonic() + 0.05
+            if time.monotonic() < tidied_at:
+                alive = [pid for pid in alive if not _tidies_up(pid)]
             _say(status, "killed", *sorted({*alive} - killed))
             killed.update(alive)
             _signal(alive, signal.SIGKILL)
@@ -236,6 +245,15 @@ def _missed(alive: list[int], asked: dict[int, _Asked]) -> list[int]:
                 if int(fields[19]) < (first if parent is None else parent.tick):
                     missed.append(pid)
     return missed
+
+
+def _tidies_up(pid: int) -> bool:
+    """Whether a process removes what the others leave once they have ended."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return _TIDIES_UP in file.read(4096)
+    except OSError:
+        return False
 
 
 def _continue(pids: list[int], status: int) -> None:

@@ -251,7 +251,7 @@ class Alternation:
         best = max(ratios, key=lambda name: ratios[name])
         count = len(pairs[best])
         least = f" of {FEWEST} or more" if count < FEWEST else ""
-        said = f"{best}: {ratios[best]:.2f}× so far, pair {count}{least}"
+        said = f"{best}: {ratios[best]:.3g}× so far, pair {count}{least}"
         if said != self._told:
             self._tell(said)
         self._told = said

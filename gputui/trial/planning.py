@@ -207,7 +207,7 @@ def diagnose(
 ) -> Diagnosis:
     """Run the command in `folder`, or here, under capture until its verdict holds, it ends, or
     `limit_s` is over, but not before it had steps; then end it. Its recording lies with all others.
-    Raises JournalError."""
+    `tell` is told what is seen so far, or with nothing that it goes on. Raises JournalError."""
     path = default_path(RunRequest.of_command(command).name, time.time())
     make_folder(path.parent)
     session = Session()
@@ -331,6 +331,7 @@ def _watch(live: Live, session: Session, watch: Watch, tell: Callable[[str], Non
         seconds = time.monotonic() - began_s
         if watch.is_late(seconds):
             return
+        tell("")
         time.sleep(LOOK_S)
         session.apply(live.hub.drain())
         run = session.run
@@ -346,7 +347,7 @@ def _watch(live: Live, session: Session, watch: Watch, tell: Callable[[str], Non
         analysis = Analysis(session, run)
         tree, answer = analysis.tree, conclusion(analysis)
         if tree is not None and answer is not None and tree.has_steps:
-            tell(f"{answer.word}, {units.duration(tree.step_ns.median)} a step")
+            tell(f"under capture: {answer.word}, {units.duration(tree.step_ns.median)} a step")
         if watch.look(analysis, seconds):
             return
 

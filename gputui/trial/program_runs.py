@@ -51,7 +51,7 @@ class Request(NamedTuple):
     tell: Callable[[str], None] = lambda _: None
     """Told what goes on, a line now and then."""
     pass_on: Callable[[str], None] = lambda _: None
-    """Told what is seen so far, which the next of it replaces."""
+    """Told what is seen so far, which the next of it replaces, or with nothing that it goes on."""
 
 
 class ProgramRuns:
@@ -93,6 +93,7 @@ class ProgramRuns:
             plan = plan._replace(warm_s=BRIEF_WARM_S, block_s=BRIEF_BLOCK_S)
 
         def over(run: RunInFolder, seconds: float) -> str:
+            self._request.pass_on("")
             if self._all_left_s <= 0:
                 return SPENT
             # Of a run of its own nothing is left to be measured.

@@ -133,6 +133,21 @@ def test_a_child_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch)
     assert ending.signal == signal.SIGKILL
 
 
+def test_the_semaphores_of_a_program_that_must_be_killed_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's own resource tracker removes them, once it is the last one left."""
+    monkeypatch.setattr("gputui.collect.child.GRACE_S", 0.2)
+    code = "import multiprocessing, signal; signal.signal(15, signal.SIG_IGN)\n" \
+        "lock = multiprocessing.get_context('spawn').Lock()\n" \
+        "print(lock._semlock.name, 'ready', sep='\\n', flush=True)\n" \
+        "while True:\n    signal.pause()"  # fmt: skip
+    watched = Watched(PYTHON, "-c", code)
+    ending = watched.run_until("ready", watched.child.stop)
+    assert ending.killed == (watched.pid,), "the tracker has ended by itself"
+    assert not Path("/dev/shm", f"sem.{watched.lines('stdout')[0].lstrip('/')}").exists()
+
+
 # Once `stop` is there, the program forks after its processes were listed and before they are asked.
 LISTS_TOO_EARLY = """
 import os, sys
