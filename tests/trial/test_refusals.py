@@ -83,7 +83,7 @@ def test_a_person_is_asked_what_runs_where_and_how_often(tmp_path: Path, answer:
         os.close(master)
         os.close(slave)
     text = said.decode()
-    for word in (program, "a copy of this folder", "6 runs", "5m00s", "SIGTERM", "W&B"):
+    for word in (program, "a copy of this folder", "6 runs", "5 min", "SIGTERM", "W&B"):
         assert word in text, word
     assert left.exists() == (answer == b"y\n")
     assert ("nothing was run" in text) == (answer != b"y\n")
