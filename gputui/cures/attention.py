@@ -8,8 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import ROUNDING, Cure, combined, replaced
-from .later import Value, class_of_later
-from .writes import UNCOUNTED, writes_of
+from .later import UNCOUNTED, Value, class_of_later, writes_of
 
 if TYPE_CHECKING:
     from . import Undo

@@ -11,17 +11,7 @@ import threading
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from . import (
-    ANY,
-    EXACT,
-    ROUNDING,
-    CannotApply,
-    Cure,
-    Redirected,
-    combined,
-    instances,
-    replaced,
-)
+from . import ANY, EXACT, ROUNDING, CannotApply, Cure, Redirected, combined, instances, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable

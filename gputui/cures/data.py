@@ -11,15 +11,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import (
-    EXACT,
-    PLAIN,
-    ROUNDING,
-    Cure,
-    combined,
-    instances,
-    replaced,
-)
+from . import EXACT, PLAIN, ROUNDING, Cure, combined, instances, replaced
 from .copies import free_bytes
 
 if TYPE_CHECKING:

@@ -1,25 +1,19 @@
-"""Texts that a program goes through again as a whole for each token."""
+"""Texts that a model goes through again as a whole for each token: in a program's own loop, and in
+transformers' generate()."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import sys
-from typing import TYPE_CHECKING, Any
+import types
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import (
-    ANY,
-    ROUNDING,
-    CannotApply,
-    Cure,
-    combined,
-    instances,
-    model_calls,
-    replaced,
-)
+from . import ANY, COMPILING_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
-from .later import Value, class_of_later
-from .writes import counting_fused_steps, writes_of, writes_of_weights
+from .later import Value, class_of_later, counting_fused_steps, writes_of, writes_of_weights
 
 if TYPE_CHECKING:
     from . import Undo
@@ -47,11 +41,11 @@ class TextsKept(Cure):
     _texts: list[_Text] | None = None
 
     def prepare(self, modeling: Any) -> None:
-        model_calls.watch(modeling)
+        watch_calls(modeling)
 
     def apply(self, modeling: Any) -> Undo:
         if self._texts is None:
-            if not model_calls.is_gone_through_again():
+            if not is_gone_through_again():
                 raise CannotApply(self.unused)
             self._texts = [
                 _Text(each, self)
@@ -67,7 +61,7 @@ class TextsKept(Cure):
             for each in texts:
                 each.forget()
 
-        wrapped = [model_calls.with_forward(each.model, each.forward) for each in texts]
+        wrapped = [with_forward(each.model, each.forward) for each in texts]
         return combined(forget, replaced(*wrapped), counting_fused_steps())
 
     def look(self) -> None:
@@ -317,3 +311,176 @@ def copy_of_cache(cache: Any) -> Any:
         if hasattr(made, name):
             setattr(made, name, copy_of_cache(getattr(made, name)))
     return made
+
+
+# What models of transformers were given last, for cures that ask whether they have anything to
+# change.
+
+LAST_CALLS = 16
+"""Calls of models that are remembered, of all together."""
+MASKS = 4
+"""Of them, those whose padding is looked at."""
+LEAST_TRIMMED = 0.1
+"""Part of the columns of a batch that is worth to be left out."""
+
+
+class _Call(NamedTuple):
+    """A call of a model that no other of transformers calls."""
+
+    model: int
+    shape: tuple[int, ...]
+    """Of the text that it writes, or reads."""
+    mask: Any
+    has_cache: bool
+
+
+_calls: deque[_Call] = deque(maxlen=LAST_CALLS)
+_watched: list[Any] = []
+
+
+def watch_calls(modeling: Any) -> None:
+    """Has models note what they are given, from now on."""
+    if modeling in _watched:
+        return
+    _watched.append(modeling)
+    torch, inside = sys.modules["torch"], [False]
+    module = torch.nn.Module
+
+    @functools.wraps(module.__call__)
+    def called(model: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or inside[0]:
+            return module.__call__(model, *args, **kwargs)
+        inside[0] = True
+        try:
+            note_call(model, args, kwargs)
+            return module.__call__(model, *args, **kwargs)
+        finally:
+            inside[0] = False
+
+    replaced((modeling.PreTrainedModel, "__call__", called))
+
+
+def note_call(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Remember what a model is given."""
+    text = kwargs.get("decoder_input_ids", kwargs.get("input_ids", args[0] if args else None))
+    shape = tuple(getattr(text, "shape", ()))
+    if len(shape) == 2:
+        mask = kwargs.get("attention_mask")
+        cache = kwargs.get("past_key_values")
+        _calls.append(_Call(id(model), shape, mask, cache is not None))
+
+
+def with_forward(model: Any, forward: Any) -> tuple[Any, str, Any]:
+    """What `replaced` takes to have a model call this one. transformers looks at a forward's words
+    for what it may pass: they stay."""
+    real = model.forward
+
+    if getattr(real, "__self__", None) is not model:  # another's wrapper
+
+        @functools.wraps(real)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return forward(*args, **kwargs)
+
+        return model, "forward", called
+
+    own = real.__func__
+
+    @functools.wraps(own)
+    def called_of(itself: Any, *args: Any, **kwargs: Any) -> Any:
+        # A copy of the model has what is called here as its own, bound to itself.
+        return forward(*args, **kwargs) if itself is model else own(itself, *args, **kwargs)
+
+    return model, "forward", types.MethodType(called_of, model)
+
+
+def is_gone_through_again() -> bool:
+    """Whether a model was given a text as long as the last one, and a few tokens more, without
+    keys and values of the tokens before."""
+    calls = list(_calls)
+    return any(
+        call.model == before.model and not call.has_cache and not before.has_cache
+        and call.shape[0] == before.shape[0]
+        and before.shape[1] < call.shape[1] <= before.shape[1] + MOST_NEW
+        for place, call in enumerate(calls[1:])
+        for before in (calls[place],)
+    )  # fmt: skip
+
+
+MOST_NEW = 8
+"""Tokens by which a text grows."""
+
+
+def is_padded_at_end() -> bool:
+    """Whether columns at the end of the last batches are padding. It waits for the GPU."""
+    masks = [call.mask for call in _calls if getattr(call.mask, "ndim", 0) == 2][-MASKS:]
+    wholes = [mask.shape[1] for mask in masks]
+    used = [int((mask != 0).any(0).nonzero().max()) + 1 for mask in masks if bool(mask.any())]
+    return sum(used) <= (1.0 - LEAST_TRIMMED) * sum(map(int, wholes)) if masks else False
+
+
+# The caches of generate().
+
+
+class KvCache(Cure):
+    """A KV cache for a generate() that was told to use none, and so computes the whole sequence
+    anew for each token. A block of steps may end before the texts do that were begun without
+    it."""
+
+    name = "kv_cache"
+    title = "generate() keeps keys and values of the tokens before"
+    answers = (ANY, "steps_grow")
+    result = ROUNDING
+    is_certain = True
+    change = "model.generate(..., use_cache=True), or in its GenerationConfig"
+    library = "transformers.generation.utils"
+    in_one_run = False
+    advice = "use_cache"
+
+    def apply(self, utils: Any) -> Undo:
+        generate = utils.GenerationMixin.generate
+
+        @functools.wraps(generate)
+        def cached(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen_from(sys._getframe(1))
+            return generate(self_, *args, **{**kwargs, "use_cache": True})
+
+        return replaced((utils.GenerationMixin, "generate", cached))
+
+    def useless(self, utils: Any) -> str | None:
+        # A step is a token, in generate().
+        codes = {
+            getattr(function, "__code__", None) for function in vars(utils.GenerationMixin).values()
+        }
+        frame: Any = sys._getframe()
+        while frame is not None:
+            config = frame.f_locals.get("generation_config") if frame.f_code in codes else None
+            if getattr(config, "use_cache", None) is False:
+                return None
+            frame = frame.f_back
+        return "no generate() without a KV cache in its steps"
+
+
+class StaticCache(Cure):
+    """A KV cache of a fixed size in transformers' generate, which then compiles its forward
+    pass."""
+
+    name = "static_cache"
+    title = "generate() has a KV cache of a fixed size"
+    answers = ("idle.launch", "idle.host")
+    result = ROUNDING
+    change = 'model.generate(..., cache_implementation="static")'
+    library = "transformers.generation.utils"
+    in_one_run = False
+    longer_s = COMPILING_S
+    forecast = None
+
+    def apply(self, utils: Any) -> Undo:
+        generate = utils.GenerationMixin.generate
+
+        @functools.wraps(generate)
+        def changed(self_: Any, *args: Any, **kwargs: Any) -> Any:
+            self.seen_from(sys._getframe(1))
+            kwargs.update(use_cache=True, cache_implementation="static")
+            return generate(self_, *args, **kwargs)
+
+        return replaced((utils.GenerationMixin, "generate", changed))

@@ -1,13 +1,93 @@
-"""Tensors that are computed once something asks for what is in them."""
+"""Tensors that are computed, and numbers that are read, once something asks for what they hold; and
+how often tensors were written to, by which what was kept of them is stale."""
 
 from __future__ import annotations
 
+import functools
+import json
+import operator
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
-from .writes import writes_of
+from . import EXACT, Cure, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from . import Undo
+
+
+# How often tensors were written to: what was kept of one that was written to since is stale.
+
+UNCOUNTED = "not counted"
+
+_fused_steps: dict[int, int] = {}
+"""By a parameter's id, how often a fused optimizer wrote to it, which torch does not count (seen of
+torch 2.13's AdamW). Another tensor with the id of one that is gone only seems newer."""
+
+
+def writes_of(value: Any) -> Any:
+    """How often a tensor was written to; UNCOUNTED where it was made in inference mode; None of
+    what is no tensor."""
+    if not hasattr(value, "data_ptr"):
+        return None
+    if value.is_inference():
+        return UNCOUNTED
+    return value._version + _fused_steps.get(id(value), 0)
+
+
+MOST_COMPARED_BYTES = 1 << 25
+"""Of a tensor, rows that are as far from each other as it takes."""
+
+
+def rows_all_over(value: Any) -> Any:
+    """Of a tensor those that are looked at where nobody counts writes."""
+    every = max(1, value.numel() * value.element_size() // MOST_COMPARED_BYTES)
+    return value.detach()[::every] if value.dim() else value.detach()
+
+
+def differ(first: Any, second: Any) -> bool:
+    """Whether tensors of one shape and type have other bits. They are compared on the host."""
+    uint8 = sys.modules["torch"].uint8
+    bits = [each.cpu().contiguous().view(-1).view(uint8) for each in (first, second)]
+    return not bits[0].equal(bits[1])
+
+
+def writes_of_weights(model: Any) -> tuple[Any, ...]:
+    """Of each of a model's weights: what is kept of one that was trained since is stale."""
+    return tuple(map(writes_of, model.parameters()))
+
+
+def counting_fused_steps() -> Undo:
+    """Counts what fused optimizers write from now on; returns what ends that."""
+
+    def stepped(optimizer: Any, *_words: Any) -> None:
+        for group in optimizer.param_groups:
+            for each in group["params"] if group.get("fused") else ():
+                _fused_steps[id(each)] = _fused_steps.get(id(each), 0) + 1
+
+    optimizers = sys.modules["torch.optim.optimizer"]
+    undo: Undo = optimizers.register_optimizer_step_post_hook(stepped).remove
+    return undo
+
+
+def writes_to_first(name: str) -> bool:
+    """Whether a function writes to its first argument."""
+    is_in_place = name.endswith("_") and not name.startswith("_")
+    return is_in_place or name in _IN_PLACE
+
+
+_IN_PLACE = (
+    "__setitem__",
+    "__iadd__",
+    "__isub__",
+    "__imul__",
+    "__idiv__",
+    "__itruediv__",
+    "__ipow__",
+)
+
 
 _PLAIN = ("shape", "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda")
 _SIZES = ("size", "dim", "numel", "__len__", "is_floating_point")
@@ -138,3 +218,204 @@ def entries_of_index(index: Any, count: int) -> list[Any] | None:
     if str(getattr(last, "dtype", "")) == "torch.bool" and last.dim() > 1:
         return None
     return entries
+
+
+# Numbers that are read back from the GPU when something is done with them but arithmetic.
+
+MOST_TOGETHER = 4096
+"""Values that are held on the GPU until they are read, all in one copy."""
+MOST_DEEP = 64
+"""Sums of sums of values until they are computed."""
+
+
+class ItemsLater(Cure):
+    """What `.item()` gives of floats is read when it is printed, compared or turned into anything
+    else, and all that was asked for before with it, in one copy: losses that are added up, norms
+    that are put in a list. Meanwhile it is an object that stands for a float; code in C that wants
+    a float and no other object, such as orjson's, fails with it."""
+
+    name = "items_later"
+    title = "values of .item() are read when they are used, together"
+    answers = ("idle.sync", "busy.copy_pageable")
+    result = EXACT
+    change = "total += loss.detach()  # on the GPU, and .item() where it is printed"
+    advice = r"\.item\(\)"
+
+    used: int = 0
+    """Values that were read with another, or waited beside another."""
+    unused = "each value of .item() is used before the next is asked for"
+
+    def apply(self, torch: Any) -> Undo:
+        real = torch.Tensor.item
+        let_numbers_be_taken(torch)
+        main = threading.main_thread().ident
+        batches: dict[Any, _Batch] = {}
+
+        @functools.wraps(real)
+        def item(value: Any) -> Any:
+            if (
+                value.numel() != 1 or not self.is_far(value) or not value.is_floating_point()
+                or torch.compiler.is_compiling() or threading.get_ident() != main
+            ):  # fmt: skip
+                return real(value)
+            device = value.device
+            stream = torch._C._cuda_getCurrentRawStream(device.index) if value.is_cuda else 0
+            key = value.dtype, device, stream
+            batch = batches.get(key)
+            place = None if batch is None else batch.add(value)
+            self.used += place is not None
+            if batch is None or place is None:
+                batch = batches[key] = _Batch(torch)
+                place = batch.add(value) or 0
+            return Number(functools.partial(batch.value, place), 0)
+
+        return replaced((torch.Tensor, "item", item))
+
+    def is_far(self, value: Any) -> bool:
+        """Whether reading it waits for a GPU."""
+        return bool(value.is_cuda) and not value.is_sparse
+
+
+class _Batch:
+    """Values on the GPU that are read in one copy."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.tensors: list[Any] = []
+        self._values: list[float] | None = None
+        self._lock = threading.Lock()  # a thread of the program's may log what another asked for
+
+    def add(self, value: Any) -> int | None:
+        """Hold a value as it is now; its place, None where all were read, or are too many."""
+        with self._lock, self._torch.no_grad():
+            if self._values is not None or len(self.tensors) >= MOST_TOGETHER:
+                return None
+            self.tensors.append(value.detach().reshape(()).clone())
+            return len(self.tensors) - 1
+
+    def value(self, place: int) -> float:
+        """The one that is held there."""
+        with self._lock:
+            if self._values is None:
+                with self._torch.no_grad():
+                    self._values = self._torch.stack(self.tensors).tolist()
+                self.tensors.clear()
+            return self._values[place]
+
+
+def _lazily(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any:
+    def combined(self: Number, other: Any) -> Any:
+        if type(other) not in _NUMBERS:
+            mine = float(self)
+            return function(other, mine) if reflected else function(mine, other)
+        first, last = (other, self) if reflected else (self, other)
+        depth = 1 + max(each.depth for each in (self, other) if type(each) is Number)
+        made = Number(lambda: function(_now(first), _now(last)), depth)
+        return made if depth < MOST_DEEP else float(made)
+
+    return combined
+
+
+def _now(value: Any) -> Any:
+    return float(value) if type(value) is Number else value
+
+
+def with_floats(data: Any) -> Any:
+    """With floats in place of numbers that stand for one, in lists and dictionaries too."""
+    if type(data) in (list, tuple):
+        return type(data)(map(with_floats, data))
+    if type(data) is dict:
+        return {key: with_floats(value) for key, value in data.items()}
+    return _now(data)
+
+
+@functools.lru_cache(maxsize=1)
+def let_numbers_be_taken(torch: Any) -> None:
+    """Has torch.tensor, torch.as_tensor, torch.save and json take numbers that stand for a
+    float, for good: some are used long after the cure was switched off."""
+
+    def taking(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(with_floats, args), **with_floats(kwargs))
+
+        return called
+
+    encode = json.JSONEncoder.iterencode
+
+    @functools.wraps(encode)
+    def encoded(encoder: Any, o: Any, *args: Any, **kwargs: Any) -> Any:
+        return encode(encoder, with_floats(o), *args, **kwargs)
+
+    replaced(
+        (torch, "tensor", taking(torch.tensor)), (torch, "as_tensor", taking(torch.as_tensor)),
+        # Of torch.save, by whatever name it is called: torch.load takes no other class.
+        (torch.serialization, "_save", taking(torch.serialization._save)),
+        (json.JSONEncoder, "iterencode", encoded),
+    )  # fmt: skip
+
+
+class Number:
+    """Stands for a float that is known once it is asked for. What calls its class with a number
+    gets a float, as of float itself."""
+
+    __class__ = property(lambda _self: float)
+
+    def __new__(cls, read: Any, _depth: int = 0) -> Any:
+        return super().__new__(cls) if callable(read) else float(read)
+
+    def __init__(self, read: Callable[[], Any], depth: int) -> None:
+        self._read: Callable[[], Any] | None = read
+        self._value = 0.0
+        self.depth = depth
+
+    def __float__(self) -> float:
+        if self._read is not None:
+            self._value = self._read()
+            self._read, self.depth = None, 0
+        return self._value
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return sys.modules["numpy"].array(float(self), dtype)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        return float, (float(self),)
+
+    __add__, __radd__ = _lazily(operator.add), _lazily(operator.add, reflected=True)
+    __sub__, __rsub__ = _lazily(operator.sub), _lazily(operator.sub, reflected=True)
+    __mul__, __rmul__ = _lazily(operator.mul), _lazily(operator.mul, reflected=True)
+    __truediv__ = _lazily(operator.truediv)
+    __rtruediv__ = _lazily(operator.truediv, reflected=True)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        words = {name: with_floats(value) for name, value in (kwargs or {}).items()}
+        return function(*map(with_floats, args), **words)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(float(self), name)
+
+
+_NUMBERS = (int, float, bool, Number)
+
+
+def _of_float(name: str) -> Any:
+    method = getattr(float, name)
+
+    @functools.wraps(method)
+    def called(self: Number, *args: Any) -> Any:
+        return method(float(self), *map(_now, args))
+
+    return called
+
+
+for _name in (
+    "__abs__", "__bool__", "__ceil__", "__divmod__", "__eq__", "__floor__", "__floordiv__",
+    "__format__", "__ge__", "__gt__", "__hash__", "__int__", "__le__", "__lt__", "__mod__",
+    "__ne__", "__neg__", "__pos__", "__pow__", "__rdivmod__", "__repr__", "__rfloordiv__",
+    "__rmod__", "__round__", "__rpow__", "__str__", "__trunc__",
+):  # fmt: skip
+    if hasattr(float, _name):
+        setattr(Number, _name, _of_float(_name))

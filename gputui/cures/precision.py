@@ -7,17 +7,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import (
-    ANY,
-    DIFFERENT,
-    EXACT,
-    ROUNDING,
-    CannotApply,
-    Cure,
-    combined,
-    instances,
-    replaced,
-)
+from . import ANY, DIFFERENT, EXACT, ROUNDING, CannotApply, Cure, combined, instances, replaced
 
 if TYPE_CHECKING:
     from . import Undo

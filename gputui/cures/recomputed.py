@@ -7,23 +7,12 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import (
-    ANY,
-    EXACT,
-    PLAIN,
-    ROUNDING,
-    CannotApply,
-    Cure,
-    combined,
-    instances,
-    model_calls,
-    replaced,
-)
+from . import ANY, EXACT, PLAIN, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
-from .decoding import copy_of_cache
+from .decoding import copy_of_cache, with_forward
+from .later import counting_fused_steps, writes_of_weights
 from .results_kept import has_same_bits, is_tensor, random_states, writes_in
-from .writes import counting_fused_steps, writes_of_weights
 
 if TYPE_CHECKING:
     from . import Undo
@@ -258,9 +247,7 @@ class BeginningKept(Cure):
             ]
         if not self._models:
             raise CannotApply("there is no causal model of transformers")
-        wrapped = [
-            model_calls.with_forward(each, _Beginning(each).forward) for each in self._models
-        ]
+        wrapped = [with_forward(each, _Beginning(each).forward) for each in self._models]
         return combined(replaced(*wrapped), counting_fused_steps())
 
 

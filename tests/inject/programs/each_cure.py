@@ -31,16 +31,12 @@ from gputui.cures import (
     attention,
     compiling,
     copies,
-    copies_back,
     cures,
-    equal_inputs,
-    gathered_rows,
-    kept_copies,
-    logits,
-    model_calls,
-    numbers_later,
+    decoding,
+    later,
     recomputed,
-    sorting,
+    stays_on_gpu,
+    unread,
     waits,
 )
 
@@ -1210,7 +1206,7 @@ MOVED = torch.nn.Linear(2, 2)
 def give_texts(*shapes):
     for shape in shapes:
         mask = torch.arange(shape[1]).expand(shape) < 20
-        model_calls.note(SUMMING, (), {"input_ids": torch.ones(shape), "attention_mask": mask})
+        decoding.note_call(SUMMING, (), {"input_ids": torch.ones(shape), "attention_mask": mask})
 
 
 KEPT = []
@@ -1841,23 +1837,23 @@ BEFORE = {
     "pinned_results": stand_on_gpu,
     "kv_cache": generate_without_cache,
     "rows_on_gpu": lambda: setattr(
-        gathered_rows.RowsOnGpu,
+        stays_on_gpu.RowsOnGpu,
         "is_far",
         lambda _, place: place is INDEX if isinstance(place, torch.Tensor) else str(place) == "cpu",
     ),
-    "first_alone": lambda: setattr(sorting.FirstAlone, "is_worth", lambda *_: True),
-    "copies_kept": lambda: setattr(kept_copies.CopiesKept, "is_far", lambda *_: True),
+    "first_alone": lambda: setattr(unread.FirstAlone, "is_worth", lambda *_: True),
+    "copies_kept": lambda: setattr(stays_on_gpu.CopiesKept, "is_far", lambda *_: True),
     "items_together": lambda: (
         torch._dynamo.utils.counters.clear(),
         setattr(waits.ItemsTogether, "is_far", lambda *_: True),
     ),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
-    "items_later": lambda: setattr(numbers_later.ItemsLater, "is_far", lambda *_: True),
-    "reduced_first": lambda: setattr(copies_back.ReducedFirst, "is_far", lambda *_: True),
+    "items_later": lambda: setattr(later.ItemsLater, "is_far", lambda *_: True),
+    "reduced_first": lambda: setattr(waits.ReducedFirst, "is_far", lambda *_: True),
     "features_on_gpu": lambda: setattr(copies.FeaturesOnGpu, "has_gpu", lambda _: True),
     "inputs_kept": lambda: (
-        setattr(equal_inputs.InputsKept, "is_worth", lambda *_: True),
+        setattr(cures()["inputs_kept"], "is_worth", lambda *_: True),
         do_not_train(),
     ),
     "modules_stay": lambda: setattr(
@@ -1868,7 +1864,7 @@ BEFORE = {
     "attention_fused": lambda: setattr(attention.AttentionFused, "is_worth", lambda *_: True),
     "logits_asked": lambda: (
         OPTIMIZERS.clear(),
-        setattr(logits.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight),
+        setattr(unread.LogitsAsked, "is_worth", lambda *given: given[-1] is HEAD.weight),
     ),
     "cache_grows": lambda: setattr(recomputed.CacheGrows, "is_worth", lambda *_: True),
     "jax_pool_on": lambda: os.environ.update(XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
@@ -1963,7 +1959,7 @@ class Stateful(torch.nn.Sequential):
 
 def count_calls():
     """A module that holds what it gives for equal tensors."""
-    equal_inputs.InputsKept.is_worth = lambda *_: True
+    cures()["inputs_kept"].is_worth = lambda *_: True
     kept, module = cures()["inputs_kept"](""), Stateful(torch.nn.ReLU(), torch.nn.Linear(1, 1))
     kept.prepare(torch)
     module[1].weight.data.zero_()
@@ -1980,7 +1976,7 @@ def count_calls():
 
 def write_to_what_is_sorted():
     """All is asked for of what was sorted once it is another."""
-    sorting.FirstAlone.is_worth = lambda *_: True
+    unread.FirstAlone.is_worth = lambda *_: True
     alone, scores = cures()["first_alone"](""), SCORES.clone()
     alone.prepare(torch)
 
@@ -2018,7 +2014,7 @@ def write_to_what_grows():
 
 def write_to_a_part():
     """Of what is copied from the GPU: the rest does not see it."""
-    copies_back.ReducedFirst.is_far = lambda _, source: type(source) is torch.Tensor
+    waits.ReducedFirst.is_far = lambda _, source: type(source) is torch.Tensor
     reduced = cures()["reduced_first"]("")
     undo = reduced.apply(torch)
     first = torch.ones(4, 4).cpu()[0]
