@@ -199,8 +199,7 @@ class ProgramRuns:
         """What a run with a cure computes, beside one as it is: where it is something else, within
         what two runs as they are differ by, for which another is made if there is time."""
         reference = self._references[0]
-        alike = min(reference.losses_before, result.losses_before) if is_held else 0
-        same = sameness_of(reference, result, result_class, alike)
+        same = sameness_of(reference, result, result_class, constant=not is_held, held=is_held)
         if same.kind != "other":
             return same
         if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():

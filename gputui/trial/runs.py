@@ -107,7 +107,8 @@ class _Row(msgspec.Struct):
     switch: str = ""
     pair: int | None = None
     losses: list[float | None] | None = None
-    outputs: list[tuple[float, float]] | None = None
+    outputs: list[tuple[float, float, _Count]] | None = None
+    is_held: bool = False
     seen: _Count = 0
     over: str = ""
     is_fork: bool = False
@@ -132,9 +133,11 @@ class Steps:
     source: str = ""
     blocks: list[Block] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
-    outputs: dict[float, float] = field(default_factory=dict)
+    outputs: dict[tuple[float, int], float] = field(default_factory=dict)
     """Of modules that no other calls, in the warm-up of a program that calls no `backward`: the
-    norm of what they gave, by that of what they were given."""
+    norm of what they gave, by that of what they were given and how many elements they gave;"""
+    held_outputs: dict[tuple[float, int], float] = field(default_factory=dict)
+    """and after it, with what is held, where nothing is switched."""
     over: str = ""
     seen: int = 0
     """Marks of steps that there were at least, of the site that had most, before one was chosen."""
@@ -276,7 +279,8 @@ class BlockReader:
             if first == len(steps.losses):
                 steps.losses += values
         elif row.outputs:
-            steps.outputs.update(row.outputs)
+            outputs = steps.held_outputs if row.is_held else steps.outputs
+            outputs.update({(given, size): made for given, made, size in row.outputs})
         elif row.seen:
             steps.seen = max(steps.seen, row.seen)
         elif row.site:
@@ -463,11 +467,6 @@ class ProgramResult(NamedTuple):
     def failed(self) -> str:
         """How it failed, and what it said last; empty where it did not."""
         return f"{self.failure}: {self.last_line}" if self.failure else ""
-
-    @property
-    def losses_before(self) -> int:
-        """How many losses there were before anything was tried."""
-        return self.steps.first if self.steps is not None else 0
 
     def without_cures(self, least: int, bounds: Sequence[str] = ()) -> ProgramResult | None:
         """Of a run with cures that are switched the blocks in which none is on, but those of

@@ -201,21 +201,36 @@ def _by_means(
 
 
 def sameness_of(
-    reference: ProgramResult, tried: ProgramResult, result: str, alike: int = 0
+    reference: ProgramResult,
+    tried: ProgramResult,
+    result: str,
+    *,
+    constant: bool = True,
+    held: bool = False,
 ) -> Sameness:
-    """Of two runs, by their losses, or where they have none by what they print, or by what their
-    modules gave. `alike` of the losses are from before the cure was on."""
+    """Of a run as it is and one with cures, some on from its start (`constant`), some from the end
+    of its warm-up (`held`): by their losses, or where they have none by what they print, or by what
+    their modules gave while the cures were on."""
     if reference.steps is None or tried.steps is None:
         return UNKNOWN
     if reference.steps.losses_a_step == tried.steps.losses_a_step:
+        alike = 0 if constant else min(reference.steps.first, tried.steps.first)
         same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
     else:
         both = reference.steps.losses_by_step, tried.steps.losses_by_step
         same = sameness_of_runs(*both, result)
     if same.kind == "unknown":
         same = sameness_of_prints(reference.lines, tried.lines, result)
-    if same.kind == "unknown" and not alike:  # it was on in the warm-up
-        same = sameness_of_outputs(reference.steps.outputs, tried.steps.outputs, result)
+    if same.kind != "unknown":
+        return same
+    every = {**reference.steps.outputs, **reference.steps.held_outputs}
+    same = sameness_of_outputs(
+        every, tried.steps.held_outputs if held else tried.steps.outputs, result
+    )
+    if same.kind == "other" and not constant:
+        before = sameness_of_outputs(every, tried.steps.outputs, EXACT)
+        # A program that draws its own random numbers gives others each time.
+        return same if before.kind == "same" else UNKNOWN
     return same
 
 

@@ -600,8 +600,9 @@ class Trials(ProgramRuns):
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
             return
         result_class = _result_class(proven)
-        alike = 0 if constant else min(reference.first, result.steps.first)
-        same = sameness_of(self._plain[0], result, result_class, alike)
+        same = sameness_of(
+            self._plain[0], result, result_class, constant=bool(constant), held=bool(held)
+        )
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same

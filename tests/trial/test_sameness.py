@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gputui.collect.child import ChildEnding
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
 from gputui.trial.runs import Block, ProgramResult, Steps
-from gputui.trial.sameness import printed_values, sameness_by_scatter
+from gputui.trial.sameness import printed_values, sameness_by_scatter, sameness_of
 from gputui.trial.sameness import sameness_of_outputs as of_outputs
 from gputui.trial.sameness import sameness_of_prints as of_prints
 from gputui.trial.sameness import sameness_of_runs as of_runs
@@ -49,14 +49,43 @@ def test_a_program_without_a_seed_is_compared_by_the_mean() -> None:
 
 
 def test_outputs_are_compared_where_the_same_was_given() -> None:
-    plain = {float(n): 10.0 + n for n in range(20)}
-    assert of_outputs(plain, {n: plain[n] for n in (3.0, 5.0, 8.0)}, EXACT).kind == "same"
-    near = {n + 4.0: (14.0 + n) * (1 + 3e-3) for n in plain}
+    plain = {(float(n), 64): 10.0 + n for n in range(20)}
+    few = {given: plain[given] for given in [*plain][3:6]}
+    assert of_outputs(plain, few, EXACT).kind == "same"
+    near = {(n + 4.0, 64): (14.0 + n) * (1 + 3e-3) for n, _ in plain}
     assert of_outputs(plain, near, ROUNDING) == (
         "rounding", "outputs of 16 calls differ by 0.3 %, as rounding does", pytest.approx(3e-3),
     )  # fmt: skip
     assert of_outputs(plain, {n: 2 * plain[n] for n in plain}, ROUNDING).kind == "other"
-    assert of_outputs(plain, {n + 0.5: plain[n] for n in plain}, EXACT).kind == "unknown"
+    others = {(n + 0.5, 64): plain[n, 64] for n, _ in plain}
+    assert of_outputs(plain, others, EXACT).kind == "unknown"
+    fewer = {(n, 32): plain[n, 64] / 2 for n, _ in plain}
+    assert of_outputs(plain, fewer, EXACT).kind == "unknown", "those that are padding are not made"
+
+
+def test_outputs_are_compared_while_a_cure_is_on() -> None:
+    """Those of the warm-up had been, in which what is held was not."""
+    ending = ChildEnding(0, None, "")
+
+    def ran(outputs: list[float], held: list[float]) -> ProgramResult:
+        every = {(float(n), 64): value for n, value in enumerate((*outputs, *held))}
+        keys = [*every]
+        steps = Steps(
+            1, outputs={key: every[key] for key in keys[: len(outputs)]},
+            held_outputs={key: every[key] for key in keys[len(outputs) :]},
+        )  # fmt: skip
+        return ProgramResult(steps, frozenset(), {}, {}, ending, "", 1.0, 1.0, ())
+
+    plain, first = ran([3.0] * 8, [3.0] * 8), [3.0] * 8
+    assert (
+        sameness_of(plain, ran(first, [3.0] * 8), EXACT, constant=False, held=True).kind == "same"
+    )
+    wrong = ran(first, [4.0] * 8)
+    assert sameness_of(plain, wrong, ROUNDING, constant=False, held=True).kind == "other"
+    assert sameness_of(plain, ran(first, []), EXACT, constant=False, held=True).kind == "unknown"
+    # One that draws random numbers gives others each time.
+    drawn = ran([3.3] * 8, [4.0] * 8)
+    assert sameness_of(plain, drawn, EXACT, constant=False, held=True).kind == "unknown"
 
 
 def test_too_few_steps_say_nothing() -> None:

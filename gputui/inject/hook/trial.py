@@ -19,7 +19,9 @@ by gputui.trial.runs:
                     a block, what went before it from a switch on, and waiting for loaders in both;
                     beside: what else was on, in the pair's other block too
     {"losses": [ordinal of the first, values]}                          what backward was called of
-    {"outputs": [[given, gave], ...]}           norms, of modules that are called in the warm-up
+    {"outputs": [[given, gave, elements], ...], "is_held": bool}
+                    norms, of modules that are called in the warm-up, and where nothing is switched
+                    of the first calls after it, when what is held is on
     {"over": why}                                                       last
 
 gputui may write `trial-active` there: the cures that get pairs from now on, several that are
@@ -90,7 +92,8 @@ FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
 cure are then."""
 WARM_ENDS = 4
 MOST_LOSSES = 20_000
-MOST_OUTPUTS = 256
+MOST_OUTPUTS, HELD_OUTPUTS = 256, 64
+"""Outputs that are kept of the warm-up, and after it."""
 AHEAD = 4
 """Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
 
@@ -210,7 +213,9 @@ class TrialInProgram:
         self._torch: Any = None
         self._losses: list[Any] = []
         self._losses_before = 0
-        self._outputs: list[tuple[Any, Any]] = []
+        self._outputs: list[tuple[Any, Any, int]] = []
+        self._more_outputs = 0
+        """How many more of them are kept now that it has begun."""
         self._over = False
         self._room = MOST_BYTES
         self._file: int | None = None
@@ -389,9 +394,10 @@ class TrialInProgram:
     def returned(self, site: StepSite | None, module: Any, given: Any, made: Any) -> None:
         """What a module was given and gave: whether that is on a GPU, and in a program that has
         called no backward so far, its norm."""
-        if self.has_begun or self._torch is None:
+        if self._torch is None or (self.has_begun and not self._more_outputs):
             return
-        if site is not None and not site.uses_gpu and not site.count & (site.count - 1):
+        is_new = not self.has_begun and site is not None and not site.uses_gpu
+        if is_new and not site.count & (site.count - 1):
             with contextlib.suppress(Exception):
                 site.uses_gpu = any(each.is_cuda for each in module.parameters()) or _is_on_gpu(
                     (given, made)
@@ -402,13 +408,17 @@ class TrialInProgram:
             cuda = self._torch.cuda
             is_recorded = cuda.is_initialized() and cuda.is_current_stream_capturing()
             if len(self._outputs) < MOST_OUTPUTS and not is_recorded:
-                self._outputs.append((self._norm(given), self._norm(made)))
+                self._more_outputs = max(0, self._more_outputs - 1)
+                first = _first_tensor(made)
+                norms = self._norm(_first_tensor(given)), self._norm(first)
+                self._outputs.append((*norms, first.numel()))
 
     def _norm(self, values: Any) -> Any:
-        """The norm of the first tensor, on its device."""
+        """On its device."""
         torch = self._torch
-        while isinstance(values, (tuple, list, dict)):  # what gives its own one by one is left
-            values = next(iter(values.values() if isinstance(values, dict) else values))
+        # What a cure gives in a tensor's place is made when it is read.
+        if type(values) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError
         values = values.detach()
         if not values.is_floating_point():
             values = values.double()
@@ -477,7 +487,8 @@ class TrialInProgram:
         self._blocks = self._schedule(steps, apart)
         self._time_loaders()
         self._read_losses()
-        self._read_outputs()
+        self._read_outputs(is_held=False)
+        self._more_outputs = 0 if self._plan.cures or self._losses_before else HELD_OUTPUTS
         if self._cures is not None:
             self._cures.ask(self._plan.asked)
         self._say(
@@ -631,6 +642,7 @@ class TrialInProgram:
             step_ns = (now_ns - self._began_ns) / block.steps
             self._step_ns[block.cure][block.on].append(step_ns)
         self._read_losses()
+        self._read_outputs(is_held=True)
         self._next_block()
 
     def _next_block(self) -> None:
@@ -708,10 +720,17 @@ class TrialInProgram:
         self._say({"losses": [self._losses_before, *map(_finite, values)]})
         self._losses_before += count
 
-    def _read_outputs(self) -> None:
+    def _read_outputs(self, is_held: bool) -> None:
         if self._outputs and not self._losses_before:
-            values = [[float(f"{float(value):.9g}") for value in pair] for pair in self._outputs]
-            self._say({"outputs": [pair for pair in values if all(map(math.isfinite, pair))]})
+            norms = [norm for given, made, _ in self._outputs for norm in (given, made)]
+            read = self._torch.stack([norm.to(norms[0].device) for norm in norms]).tolist()
+            values = [float(f"{value:.9g}") for value in read]
+            rows = [
+                [*values[2 * n : 2 * n + 2], size]
+                for n, (_, _, size) in enumerate(self._outputs)
+                if math.isfinite(values[2 * n]) and math.isfinite(values[2 * n + 1])
+            ]
+            self._say({"outputs": rows, "is_held": is_held})
         self._outputs.clear()
 
     # --- files
@@ -752,6 +771,13 @@ class TrialInProgram:
         with os.fdopen(descriptor, "w") as file:
             json.dump(row, file)
         os.replace(f"{path}.new", path)
+
+
+def _first_tensor(values: Any) -> Any:
+    """The first thing in tuples, lists and dictionaries; what gives its own one by one is left."""
+    while isinstance(values, (tuple, list, dict)):
+        values = next(iter(values.values() if isinstance(values, dict) else values))
+    return values
 
 
 def _is_on_gpu(values: Any, deep: int = 4) -> bool:
