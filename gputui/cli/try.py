@@ -143,7 +143,7 @@ def _try(
             library=diagnosis.library,
             everything=options.all,
         )
-    outcome = Trials(
+    trials = Trials(
         Request(
             tuple(command),
             tuple(candidates),
@@ -154,7 +154,8 @@ def _try(
             progress.tell,
             progress.pass_on,
         )
-    ).run()
+    )
+    outcome = trials.run()
     draw("")
     if options.json:
         sys.stdout.write(encode(outcome))
@@ -169,6 +170,8 @@ def _try(
             say(f"kept in {path}")
     except (GputuiError, JournalError) as error:
         say(str(error))
+    if trials.is_interrupted:
+        return 128 + signal.SIGINT
     ran = any(trial.verdict != "not tried" for trial in outcome.trials)
     if ran or not outcome.remarks:
         return 0

@@ -29,7 +29,7 @@ from gputui.trial.proof import (
     is_decided,
     show_nothing,
 )
-from gputui.trial.runs import JOINED, Pair, RunStep
+from gputui.trial.runs import INTERRUPTED, JOINED, Pair, RunStep
 from gputui.trial.sameness import (
     UNKNOWN,
     Sameness,
@@ -179,6 +179,7 @@ def _is_at(trial: Trial, finding: Finding | None) -> bool:
 
 
 NO_TIME, TIME_OVER = "there was no time left", "its time was over (--budget)"
+LATE = (NO_TIME, TIME_OVER, INTERRUPTED)
 """Why cures were not tried, or not to the end, that a longer budget may try."""
 
 
@@ -227,7 +228,7 @@ def _open(trials: Sequence[Trial]) -> str:
         (each.forecast_low, each)
         for each in trials
         if each.result != BOUND and each.verdict == "not tried" and each.applies
-        and each.forecast_low is not None and each.why.startswith((NO_TIME, TIME_OVER))
+        and each.forecast_low is not None and each.why.startswith(LATE)
     ]  # fmt: skip
     named = [
         f"{each.cure} ({_times(gain)}× so far, {_lacks(each)})" if each.gain is not None
@@ -470,7 +471,7 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
         if trial.verdict != "not tried" or is_named or (trial.cause and trial.applies)
     ]
     # Those that only had no time are named in a line, if they promised something.
-    in_time = [trial for trial in shown if not trial.why.startswith((NO_TIME, TIME_OVER))]
+    in_time = [trial for trial in shown if not trial.why.startswith(LATE)]
     shown = shown if is_named else in_time or shown
     rows = sorted(
         shown,

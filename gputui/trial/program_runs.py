@@ -15,6 +15,7 @@ from gputui.trial.alternation import RUN_S
 from gputui.trial.outcome import TIME_OVER, Measured
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.runs import (
+    INTERRUPTED,
     MEASURED_S,
     WITH_PAUSES_S,
     Pair,
@@ -79,12 +80,18 @@ class ProgramRuns:
         """A run that came to the program's own end."""
         self._no_trials = ""
         """Why nothing can be tried on this program."""
+        self.is_interrupted = False
+        """Whether Ctrl-C ended a run: no other one is made."""
 
     @property
     def _all_left_s(self) -> float:
+        if self.is_interrupted:
+            return 0.0
         return self._request.budget_s - (time.monotonic() - self._began_s)
 
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
+        if self.is_interrupted:
+            raise KeyboardInterrupt
         self._runs += 1
         stalls = Stall()
         # The same in all runs: what a cure changes may mark steps, too.
@@ -102,6 +109,7 @@ class ProgramRuns:
 
         on = {*plan.held, *plan.constant}
         result = run_once(self._request.command, plan, over, folder=self._request.folder)
+        self.is_interrupted = result.ended_by == INTERRUPTED
         self._hear(result)
         self._whole = result if result.has_ended else self._whole
         if result.steps is not None and not result.failure:

@@ -507,6 +507,9 @@ class RunInFolder:
         os.replace(f"{path}.new", path)
 
 
+INTERRUPTED = "stopped by Ctrl-C"
+
+
 def run_once(
     command: Sequence[str],
     plan: RunPlan,
@@ -516,8 +519,8 @@ def run_once(
 ) -> ProgramResult:
     """Run the command until it ends or `until` says why it is over, in `folder` or the current one.
 
-    All its processes have ended when this returns, also where it raises: for a signal
-    (`ended_by_signals`), or KeyboardInterrupt.
+    All its processes have ended when this returns, also where it raises for a signal
+    (`ended_by_signals`). After Ctrl-C it is over because it is INTERRUPTED.
     """
     lines: deque[str] = deque(maxlen=MOST_LINES)
 
@@ -553,6 +556,8 @@ def run_once(
                     first_block_s = seconds
                 if why := until(run_here, seconds):
                     break
+        except KeyboardInterrupt:
+            why = INTERRUPTED
         finally:
             child.stop()
             over.wait(ENDING_S)

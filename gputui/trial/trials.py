@@ -47,6 +47,7 @@ from gputui.trial.proof import (
     show_nothing,
 )
 from gputui.trial.runs import (
+    INTERRUPTED,
     JOINED,
     MEASURED_S,
     Pair,
@@ -120,6 +121,15 @@ class Trials(ProgramRuns):
         return min(self._until_s - time.monotonic(), self._all_left_s)
 
     def run(self) -> Outcome:
+        """Try everything that fits into the budget, until Ctrl-C: what was measured until then is
+        in the outcome."""
+        try:
+            self._try_all()
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+        return self._outcome()
+
+    def _try_all(self) -> None:
         """Try everything that fits into the budget, first what the findings promise something of:
         cures that are switched in one run, and last in that run ablations; cures that need a run
         each; all proven ones together; ablations that are left; then cures that nothing is promised
@@ -193,14 +203,13 @@ class Trials(ProgramRuns):
                 )  # fmt: skip
                 self._judge()
                 if self._no_trials:
-                    return self._outcome()
+                    return
             # What one phase leaves of its time is another's.
             if self._all_left_s < max(LEAST_S, 1.2 * self._longest_s()):
                 break
             for each in self._measured:
                 if each.why.startswith(NO_TIME) or each.why.endswith(ANSWERS):
                     each.why = ""
-        return self._outcome()
 
     def _lead(self, group: Sequence[Measured]) -> list[Measured]:
         """Those that answer what the program is slow for first of all."""
@@ -658,6 +667,7 @@ class Trials(ProgramRuns):
 
     def _too_few(self, each: Measured) -> str:
         over = "the program ended" if self._whole is not None else TIME_OVER
+        over = INTERRUPTED if self.is_interrupted else over
         if not each.candidate.cure.in_one_run or not (each.pairs or each.candidate.forecast):
             return over
         why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"
@@ -684,6 +694,8 @@ class Trials(ProgramRuns):
         more = more_than_proven(trials)
         if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
             more.insert(0, named)
+        if self.is_interrupted:
+            more.insert(0, "Stopped by Ctrl-C: this is what was measured until then.")
         self._remarks[:0] = more
         for why, (first, *others) in self._short.items():
             self._remarks.append(f"{first}{f' and {len(others)} more' if others else ''}: {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.schemas_for_tests import check
 from tests.trial.trying_for_tests import LOOPING, environment
 
 pytest.importorskip("tqdm")
@@ -67,3 +69,24 @@ def test_killed_at_any_moment_it_leaves_nothing(
             time.sleep(0.02)
     if number != signal.SIGKILL:
         assert list(tmp_path.joinpath("tmp").iterdir()) == []
+
+
+def test_ctrl_c_ends_it_with_what_was_measured_until_then(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputui", "try", "--yes", "--shared", "--json", "--cure", "gc_off",
+         "--", sys.executable, LOOPING, "--tell", str(told)],
+        env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + LIMIT_S
+    while not told.exists() or "switched" not in told.read_text():
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    document = json.loads(printed)
+    check("try", document)
+    assert document["remarks"][0].startswith("Stopped by Ctrl-C")
+    assert document["runs"] == 1
