@@ -98,9 +98,9 @@ class Cure:
     """Which of a finding's gains is its (`Gain.cure`), where the finding has several; None where it
     is only one of many things that the finding may be about: nothing is promised of it."""
 
-    def __init__(self, given: str = "") -> None:
-        """`given` is what follows the @."""
-        self.given = given
+    def __init__(self, target: str = "") -> None:
+        """`target` is what follows the @."""
+        self.target = target
 
     def prepare(self, library: Any) -> None:
         """What is done to the library once it is imported, before the program's own lines take
@@ -264,8 +264,8 @@ class Redirected(Cure):
     least_calls = 1
     """Of those that it is about, before anything is switched: else it has nothing to do."""
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._calls = 0
         self._is_prepared = self._is_on = False
 
@@ -427,10 +427,10 @@ class Application:
     def _existing(self, names: Iterable[str]) -> list[str]:
         existing = []
         for name in names:
-            kind, _, given = name.partition("@")
+            kind, _, target = name.partition("@")
             if kind in cures():
                 if name not in self._cures:
-                    cure = self._cures[name] = cures()[kind](given)
+                    cure = self._cures[name] = cures()[kind](target)
                     cure.tell = functools.partial(self._write, name)  # type: ignore[method-assign]
                 existing.append(name)
             else:

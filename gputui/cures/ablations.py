@@ -33,8 +33,8 @@ class Skip(Cure):
     argument = "FILE:FUNCTION"
     unused = "it is given another shape each time: no result of it fits the next"
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._calls = _Calls()
 
     def apply(self, _library: object) -> Undo:
@@ -58,7 +58,7 @@ class Skip(Cure):
         return None
 
     def _functions(self) -> tuple[list[Any], list[Any], str]:
-        owners, nested, name = functions_at(self.given)
+        owners, nested, name = functions_at(self.target)
         functions = nested or [vars(owner)[name] for owner in owners]
         codes = {getattr(function, "__code__", None) for function in functions}
         frame: Any = sys._getframe()
@@ -79,12 +79,12 @@ LEAST_RAN = 4
 """Calls that ran while it was skipped, from which it is never skipped where none was left out."""
 
 
-def functions_at(given: str) -> tuple[list[Any], list[Any], str]:
+def functions_at(place: str) -> tuple[list[Any], list[Any], str]:
     """Where the function of a FILE:FUNCTION is an attribute of, and where none is what has its
     code; its name. Raises CannotApply."""
-    file, _, name = given.rpartition(":")
+    file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():
-        raise CannotApply(f"{given}: give FILE:FUNCTION")
+        raise CannotApply(f"{place}: give FILE:FUNCTION")
     owners = _owners(os.path.basename(file), name)
     nested = _nested(os.path.basename(file), name) if not owners else []
     if not owners and not nested:

@@ -147,7 +147,7 @@ class CompileFunction(Cure):
         if self._compiled is None:
             if not hasattr(torch, "compile"):
                 raise CannotApply("this torch has no torch.compile")
-            owners, _, name = functions_at(self.given)
+            owners, _, name = functions_at(self.target)
             made = [(owner, vars(owner)[name]) for owner in owners]
             functions = {id(each): each for _, each in made if _may_be_compiled(each)}
             if not functions or len({id(each) for _, each in made}) != len(functions):

@@ -419,8 +419,8 @@ class FeaturesOnGpu(Redirected):
     advice = "compute it on the GPU"
     least_calls = 1
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._own = os.getpid()
 
     def places(self, extraction: Any) -> tuple[tuple[Any, str], ...]:

@@ -174,23 +174,23 @@ class ItemsAtOnce(Cure):
 
         @functools.wraps(fetch)
         def fetched(fetching: Any, indices: Any) -> Any:
-            known = looks.setdefault(id(fetching.dataset), [0, True])
-            if not fetching.auto_collation or fetching.collate_fn is not collate or not known[1]:
+            looked = looks.setdefault(id(fetching.dataset), [0, True])
+            if not fetching.auto_collation or fetching.collate_fn is not collate or not looked[1]:
                 return fetch(fetching, indices)
-            known[0] += 1
-            is_looked_at = known[0] <= ITEMS_CHECKED // 4 or not known[0] & (known[0] - 1)
+            looked[0] += 1
+            is_looked_at = looked[0] <= ITEMS_CHECKED // 4 or not looked[0] & (looked[0] - 1)
             try:
                 if not is_looked_at:
                     return _batched(torch, fetching.dataset[torch.as_tensor(indices)])
                 with _drawn_again() as before:
                     made = _batched(torch, fetching.dataset[torch.as_tensor(indices)])
-                    known[1] = before == _drawn()
+                    looked[1] = before == _drawn()
             except Exception:  # it does more than to index
-                known[1] = False
+                looked[1] = False
             right = fetch(fetching, indices)
-            if known[1] and not (before == _drawn() and _is_same(made, right)):
-                known[1] = False
-                if known[0] > ITEMS_CHECKED // 4:  # some were not looked at
+            if looked[1] and not (before == _drawn() and _is_same(made, right)):
+                looked[1] = False
+                if looked[0] > ITEMS_CHECKED // 4:  # some were not looked at
                     self.end("a dataset gives something else for all indices at once")
             return right
 
@@ -256,7 +256,7 @@ class ArchivesKept(Cure):
             self._gputui = state and (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
 
         @functools.wraps(get)
-        def got(self: Any, key: Any) -> Any:
+        def get_once(self: Any, key: Any) -> Any:
             place = getattr(self, "_gputui", None), key
             if place[0] is None:
                 return get(self, key)
@@ -272,7 +272,7 @@ class ArchivesKept(Cure):
                 kept[place] = made
             return kept[place].copy()
 
-        return replaced((kind, "__init__", opened), (kind, "__getitem__", got))
+        return replaced((kind, "__init__", opened), (kind, "__getitem__", get_once))
 
     def useless(self, _numpy: Any) -> str | None:
         loaders = sys.modules.get("torch.utils.data")

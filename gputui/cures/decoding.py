@@ -287,7 +287,7 @@ def _writes(value: Any) -> Any:
     return value._version if not value.is_inference() else (value.data_ptr(), value.shape)
 
 
-def _parts(cache: Any) -> list[Any]:
+def _caches_in(cache: Any) -> list[Any]:
     names = ("self_attention_cache", "cross_attention_cache")
     return [getattr(cache, name) for name in names if hasattr(cache, name)] or [cache]
 
@@ -297,7 +297,7 @@ _GROWING = ("DynamicLayer", "DynamicSlidingWindowLayer")
 
 def _may_grow(cache: Any) -> bool:
     """Whether it is one whose layers grow, each by more of all that came before."""
-    layers = [layer for part in _parts(cache) for layer in getattr(part, "layers", ())]
+    layers = [layer for part in _caches_in(cache) for layer in getattr(part, "layers", ())]
     return bool(layers) and all(type(each).__name__ in _GROWING for each in layers)
 
 

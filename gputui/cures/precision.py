@@ -193,11 +193,11 @@ class AccelerateAutocast(Cure):
     library = "accelerate"
     advice = "autocast"
 
-    _parts: list[Any] | None = None
+    _modules: list[Any] | None = None
 
     def apply(self, accelerate: Any) -> Undo:
         torch = sys.modules["torch"]
-        if self._parts is None:
+        if self._modules is None:
             prepared = [
                 model
                 for each in instances(accelerate.Accelerator) or []
@@ -205,11 +205,11 @@ class AccelerateAutocast(Cure):
                 for model in each._models
             ]
             own = [getattr(model, "_orig_mod", model) for model in prepared]
-            self._parts = [part for model in own for part in model.children()]
-        if not self._parts:
+            self._modules = [module for model in own for module in model.children()]
+        if not self._modules:
             raise CannotApply("accelerate prepares no model in bf16")
-        device = next(each.device.type for part in self._parts for each in part.parameters())
-        return _in_autocast(torch, self._parts, device, torch.bfloat16)
+        device = next(each.device.type for module in self._modules for each in module.parameters())
+        return _in_autocast(torch, self._modules, device, torch.bfloat16)
 
 
 def _untrained(torch: Any) -> list[Any]:

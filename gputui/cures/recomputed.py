@@ -47,8 +47,8 @@ class ComputedKept(Cure):
     result = EXACT
     change = "what follows from what stays the same is computed once, before the loop"
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._returned: dict[Any, int] = {}
         """Times that a function returned what is kept."""
 
@@ -297,7 +297,7 @@ class _Beginning:
         if shared is None or len(shared) >= ids.shape[1] or (
             not bool((ids[:, : len(shared)] == shared).all())
         ):  # fmt: skip
-            shared = self._found(ids, before)
+            shared = self._keep_beginning(ids, before)
         if shared is None:
             return None
         length, (batch, whole) = len(shared), ids.shape
@@ -321,7 +321,7 @@ class _Beginning:
             made.past_key_values = None
         return made
 
-    def _found(self, ids: Any, before: Any) -> Any:
+    def _keep_beginning(self, ids: Any, before: Any) -> Any:
         """The beginning that these texts share with the one before, kept; None where it is short,
         or others were kept too often."""
         length = min(len(before), ids.shape[1] - 1)
@@ -356,8 +356,8 @@ class CacheGrows(Cure):
     change = "a buffer of the full length, made once, and slices of it"
     advice = r"torch\.cat"
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._growing: dict[int, _Growing] = {}
 
     def apply(self, torch: Any) -> Undo:

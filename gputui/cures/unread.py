@@ -158,16 +158,16 @@ class _Heads:
         others = args[1:]
         name = getattr(function, "__name__", "")
         is_written = type(later) is self._later and writes_to_first(name)
-        if is_written and len(later.same.laters) + len(later.same.taken) > 1:
+        if is_written and len(later.same.laters) + len(later.same.computed) > 1:
             self._cure.end(LOGITS_WRITTEN)
         if type(later) is not self._later or later.value.tensor is not None:
             return NotImplemented
         if later.has_graph and not self._torch.is_grad_enabled():
             return NotImplemented
         if name == "__getitem__" and len(others) == 1:
-            return self._taken(later, others[0])
+            return self._indexed(later, others[0])
         if name == "select" and len(others) == 2 and not kwargs and others[0] in (1, -2):
-            return self._taken(later, (slice(None), others[1]))
+            return self._indexed(later, (slice(None), others[1]))
         if name in ("view", "reshape") and not kwargs:
             shape = others[0] if len(others) == 1 else others
             if tuple(shape) != (-1, later.shape[-1]):
@@ -213,7 +213,7 @@ class _Heads:
     def _is_plain(self, value: Any) -> bool:
         return isinstance(value, (int, float, self._torch.dtype))
 
-    def _taken(self, later: Any, index: Any) -> Any:
+    def _indexed(self, later: Any, index: Any) -> Any:
         """later[index]; NotImplemented where that is nearly all, or of words alone."""
         entries = entries_of_index(index, later.dim())
         if entries is None:
@@ -225,15 +225,15 @@ class _Heads:
             return NotImplemented
         if not is_sliced and not is_all_words and any(hasattr(each, "dim") for each in rows):
             return NotImplemented
-        taken = later.hidden[tuple(rows)]
-        if 2 * taken.numel() <= later.hidden.numel():
+        hidden = later.hidden[tuple(rows)]
+        if 2 * hidden.numel() <= later.hidden.numel():
             self._cure.used += 1
         if is_sliced and is_all_words:
-            return self._made(taken, later.steps, later.like, later.has_graph, later.same)
-        made = later.compute(taken)
+            return self._made(hidden, later.steps, later.like, later.has_graph, later.same)
+        made = later.compute(hidden)
         made = made if is_all_words else made[(Ellipsis, words)]
         if all(isinstance(each, (int, slice)) for each in entries):
-            later.same.take(made)
+            later.same.add(made)
         return made
 
 
@@ -243,18 +243,18 @@ class _Same:
 
     def __init__(self) -> None:
         self.laters: Any = weakref.WeakSet()
-        self.taken: list[tuple[Any, Any]] = []
+        self.computed: list[tuple[Any, Any]] = []
         """Those that were computed of it, and how often they were written to then; the values of
         what does not count that."""
 
-    def take(self, made: Any) -> None:
-        self.taken.append((made, made.clone() if made.is_inference() else made._version))
+    def add(self, made: Any) -> None:
+        self.computed.append((made, made.clone() if made.is_inference() else made._version))
 
     def is_written(self) -> bool:
         """Whether what was computed is another now."""
         return any(
             not made.equal(state) if made.is_inference() else made._version != state
-            for made, state in self.taken
+            for made, state in self.computed
         )
 
 
@@ -418,8 +418,8 @@ class FirstAlone(Redirected):
         owners = (torch, torch.Tensor)
         return tuple((owner, name) for owner in owners for name in ("sort", "argsort"))
 
-    def __init__(self, given: str = "") -> None:
-        super().__init__(given)
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
         self._lines: dict[Any, _Line] = {}
         self._kind: Any = None
         self.found = 0

@@ -130,8 +130,8 @@ class _Gather:
     def is_open(self) -> bool:
         return self._base is not None
 
-    def take(self) -> None:
-        """As they are now; nothing waits for it."""
+    def close(self) -> None:
+        """Take them as they are now; nothing waits for it."""
         if self._base is not None:
             self._made = self._elements.gathered(self._base, self._coordinates)
             self._base = None
@@ -139,7 +139,7 @@ class _Gather:
     def value(self, place: int) -> float:
         """Of the element that was asked for at this place."""
         if self._values is None:
-            self.take()
+            self.close()
             self._values = self._elements.list_of(self._made)
             self._made = None
         return self._values[place]
@@ -159,7 +159,7 @@ class _Elements:
         """Something may be written now."""
         for read in self._read.values():
             if read.gather is not None:
-                read.gather.take()
+                read.gather.close()
         self._read.clear()
 
     def read_together(self) -> Undo:
@@ -178,7 +178,7 @@ class _Elements:
                 return function(*args, **(kwargs or {}))
 
         @functools.wraps(index)
-        def taken(base: Any, place: Any) -> Any:
+        def indexed(base: Any, place: Any) -> Any:
             element = self._element(base, place)
             return index(base, place) if element is None else element
 
@@ -189,7 +189,9 @@ class _Elements:
                 return iterate(base)
             return (_Element(self, base, (place,)) for place in range(read.shape[0]))
 
-        undo = replaced((torch.Tensor, "__getitem__", taken), (torch.Tensor, "__iter__", iterated))
+        undo = replaced(
+            (torch.Tensor, "__getitem__", indexed), (torch.Tensor, "__iter__", iterated)
+        )
         return combined(forget, _entered_below(torch, Seen()), undo)
 
     def _element(self, base: Any, index: Any) -> _Element | None:
