@@ -294,8 +294,10 @@ class ChannelsLast(Cure):
             return tuple(map(converted, args)), {name: converted(kwargs[name]) for name in kwargs}
 
         def change(module: Any) -> None:
-            if any(isinstance(part, torch.nn.Conv2d) for part in module.modules()):
-                module.to(memory_format=last)
+            parts = [part for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
+            for part in parts:  # a model may have a to() of its own, as timm's tasks
+                part.to(memory_format=last)
+            if parts:
                 hooks.append(module.register_forward_pre_hook(before, with_kwargs=True))
 
         def remove() -> None:

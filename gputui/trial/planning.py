@@ -164,7 +164,7 @@ def _marked_step(run: Run, tree: TimeTree | None) -> str:
         lengths_ns = (median(its.lengths_ns or [0]) if is_middle else its.mean_ns for its in sites)
         alike = [
             its for its, ns in zip(sites, lengths_ns, strict=True)
-            if ns and any(step_ns and abs(math.log(ns / step_ns)) < within for step_ns in steps_ns)
+            if ns and ns > 0.0 and _is_near(ns, steps_ns, within)
         ]  # fmt: skip
         if alike:
             step = min(alike, key=lambda its: (MARKING.index(its.source), -its.marks, its.site))
@@ -172,6 +172,12 @@ def _marked_step(run: Run, tree: TimeTree | None) -> str:
             step = finer or step
             return f"{step.source} {step.site}".strip()
     return ""
+
+
+def _is_near(ns: float, others_ns: Iterable[float | None], within: float) -> bool:
+    return any(
+        each is not None and each > 0.0 and abs(math.log(ns / each)) < within for each in others_ns
+    )
 
 
 def _tokens_of(turns: MarkedSteps, sites: Sequence[MarkedSteps]) -> MarkedSteps | None:
@@ -192,6 +198,11 @@ MARKING = (
     "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm", "loop",
 )  # fmt: skip
 """What a trial may take for the steps (inject/hook/trial.py), in its order."""
+TRAINING = MARKING[:5]
+"""Those that learn."""
+EVALUATED_S = 20.0
+"""After so long what a program with an optimizer calls are its steps: nanoGPT evaluates 400 batches
+before its first step, in 3.5 s on an H200."""
 LEAST_MARKS, ALIKE, NEARLY = 4, 0.15, 0.3
 """Marks, and by which part steps may differ that are the same, in the mean and in the middle."""
 LONG_NS, FILLED = 1e9, 0.9
@@ -272,8 +283,8 @@ class Compiling:
 class Watch:
     """Says when a run under capture has shown what it is slow for: its verdict was the same for a
     while, of steps that go on. Those of a set-up, which a program makes before it compiles for
-    20 s, had a verdict of their own. `limit_s` is how long that may take, but for the time until
-    its first steps, and while none come."""
+    20 s, had a verdict of their own, and so has what it evaluates before it trains. `limit_s` is
+    how long that may take, but for the time until its first steps, and while none come."""
 
     def __init__(self, limit_s: float) -> None:
         self.compiling = Compiling()
@@ -281,9 +292,9 @@ class Watch:
         # A program that loads long has no steps until then.
         self._until_s = max(limit_s, min(LOADING_S, 2.0 * limit_s))
         self._most_s = max(self._until_s, 2.0 * limit_s)
-        self._is_loading = True
+        self._is_loading, self._trains = True, False
         self._steps = 0
-        self._stepped_s = self._looked_s = 0.0
+        self._first_s = self._stepped_s = self._looked_s = 0.0
         self._causes: list[str] = []
         self._held_s = 0.0
         """How long the verdict was the same, while steps went on."""
@@ -304,8 +315,11 @@ class Watch:
         if not tree.has_steps and not (seconds > UNMARKED_S and self.compiling.is_over):
             return False
         if self._is_loading:
-            self._is_loading, self._stepped_s = False, seconds
+            self._is_loading, self._first_s, self._stepped_s = False, seconds, seconds
             self._until_s = max(self._limit_s, seconds + 1.5 * WITH_PAUSES_S)
+        if self._is_before_training(analysis.run, seconds):
+            self._steps, self._stepped_s = tree.steps, seconds
+            return False
         longest_s = max(STEADY_S, LATE_STEPS * (tree.step_ns.median or 0.0) / 1e9)
         since_s = seconds - self._stepped_s
         if tree.steps != self._steps:
@@ -323,6 +337,15 @@ class Watch:
         if first is not None and first.cause == COMPILES and not self.compiling.is_over:
             steady_s = COMPILING_S
         return self._held_s >= steady_s
+
+    def _is_before_training(self, run: Run, seconds: float) -> bool:
+        """Whether what marks steps is called only, in a program that has made an optimizer."""
+        trains = any(its.source in TRAINING for its in run.marked_steps.values())
+        if trains != self._trains:
+            self._trains, self._held_s = trains, 0.0
+        if trains or seconds - self._first_s > EVALUATED_S:
+            return False
+        return any(seen.call == "optimizer.made" for seen in run.line_calls.values())
 
 
 def _watch(live: Live, session: Session, watch: Watch, tell: Callable[[str], None]) -> None:

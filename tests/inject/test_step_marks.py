@@ -277,6 +277,11 @@ def test_gradients_that_no_optimizer_uses_are_told_once_with_the_line_of_the_cal
     [file] = tmp_path.glob("lines-*")
     rows = [row.split() for row in file.read_text().splitlines()]
     places = {row[1]: row[2] for row in rows if row[0] == "d"}
+    source = program.read_text().splitlines()
+    made = [source[int(places[row[2]]) - 1] for row in rows if row[:2] == ["c", "optimizer.made"]]
+    assert made == ["optimizer = torch.optim.AdamW(model.parameters())"], (
+        "the first of the function"
+    )
     facts = {row[1]: (places[row[2]], row[3], int(row[4])) for row in rows if row[0] == "c"
              and row[1].startswith("gradients")}  # fmt: skip
     at = next(str(number) for number, line in enumerate(program.read_text().splitlines(), 1)

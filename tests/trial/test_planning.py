@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputui.cures import ANY, BOUND, DIFFERENT, cures
+from gputui.model.events import CaptureDelta
+from gputui.model.events.capture_parts import LineCalls
 from gputui.model.leaves import CAUSES, LEAF_OF_KEY, LEAVES
 from gputui.report import explain
+from gputui.report.explain import Analysis
 from gputui.report.explain.finding import Finding, Gain
 from gputui.report.explain.kernels import ALL_IN_HALF
 from gputui.trial.calibration import (
@@ -34,8 +37,10 @@ from gputui.trial.outcome import (
     write_beside,
 )
 from gputui.trial.planning import (
+    EVALUATED_S,
     Compiling,
     PlanError,
+    Watch,
     by_name_only,
     diagnosis_of,
     named,
@@ -204,6 +209,30 @@ def test_the_steps_of_a_trial_are_turns_that_it_has_time_for(
         *(marks_of(*other, MS) for other in others),
     )
     assert diagnosis_of(session, run, None).step == step
+
+
+def seconds_watched(trains_from: int, *, has_optimizer: bool) -> int:
+    """After how many seconds a verdict holds of a program that calls its model 40 times a second,
+    and learns from some second on."""
+    session, run = a_run(marks_of("module", "GPT", 40, 25 * MS, MS))
+    made = (LineCalls(3, "optimizer.made", 1, 0, ""),) if has_optimizer else ()
+    session.apply([CaptureDelta(time_ns=1, process=1, line_calls=made)])
+    watch = Watch(30.0)
+    for second in range(1, 60):
+        session.apply([loop_of(1, 40, 25 * MS, second * 1000 * MS, "module")])
+        if second >= trains_from:
+            session.apply([marks_of("optimizer", "AdamW", 2, 25 * MS, second * 1000 * MS)])
+        if watch.look(Analysis(session, run), float(second)):
+            return second
+    raise AssertionError
+
+
+def test_a_program_that_evaluates_before_it_trains_is_watched_until_it_trains() -> None:
+    """nanoGPT evaluates 400 batches before its first step."""
+    alone = seconds_watched(60, has_optimizer=False)
+    assert seconds_watched(alone, has_optimizer=True) == 2 * (alone - 1)
+    # An optimizer that never learns is waited for no longer than an evaluation may take.
+    assert alone < seconds_watched(60, has_optimizer=True) == alone + EVALUATED_S
 
 
 def test_with_everything_all_that_leave_results_as_they_are() -> None:

@@ -73,6 +73,11 @@ def test_a_cure_is_on_in_the_blocks_that_say_so_and_off_in_all_others(
     }
 
 
+def test_a_loader_without_workers_is_not_waited_for(switched: ProgramResult) -> None:
+    """Nothing gets ahead in it, so that pairs of blocks tell what a cure gains."""
+    assert {block.waited_ns for block in steps_of(switched).blocks} == {0}
+
+
 def test_what_is_saved_without_a_function_is_what_it_costs(switched: ProgramResult) -> None:
     """Within 10 % of what the program itself has measured."""
     said = [line.split() for line in switched.lines if line.startswith("step ")]

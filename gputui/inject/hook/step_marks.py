@@ -164,6 +164,18 @@ def _mark_optimizers(marks: Marks, torch: Any) -> None:
     handle = optimizers.register_optimizer_step_post_hook(stepped)
     marks.when_undone(handle.remove)
 
+    def noting(initialize: Any) -> Any:
+        @functools.wraps(initialize)
+        def initialized(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                if marks.note is not None:
+                    marks.note("optimizer.made", sys._getframe(1), 0)
+            return initialize(optimizer, *args, **kwargs)
+
+        return initialized
+
+    marks.replace(optimizers.Optimizer, "__init__", noting)
+
 
 def _note_parameters(marks: Marks, optimizer: Any, frame: Any) -> None:
     """Write at which line an optimizer makes its first step, and how many bytes it updates."""

@@ -350,21 +350,29 @@ class TrialInProgram:
     def _time_loaders(self) -> None:
         """Times the main thread's waits for batches of torch's loaders, and for other threads:
         queues, futures and events wait for a condition."""
-        iterator = getattr(
-            sys.modules.get("torch.utils.data.dataloader"), "_MultiProcessingDataLoaderIter", None
-        )
-        if iterator is not None:
-            own, base = vars(iterator).get("__next__"), iterator.__mro__[1]
-
-            @functools.wraps(own or base.__next__)
-            def following(loader: Any) -> Any:
-                # That of the base as it is then: a cure may have put another in its place.
-                return own(loader) if own is not None else base.__next__(loader)
-
-            iterator.__next__ = self._timed(following, is_loader=True)
+        loading = sys.modules.get("torch.utils.data.dataloader")
+        for name, has_workers in (
+            ("_MultiProcessingDataLoaderIter", True), ("_SingleProcessDataLoaderIter", False)
+        ):  # fmt: skip
+            iterator = getattr(loading, name, None)
+            if iterator is not None:
+                iterator.__next__ = self._following(iterator, has_workers)
         threading.Condition.wait = self._timed(threading.Condition.wait)  # type: ignore[method-assign]
 
-    def _timed(self, function: Any, is_loader: bool = False) -> Any:
+    def _following(self, iterator: Any, has_workers: bool) -> Any:
+        """The `__next__` of a loader, of which is known from then on how long it is waited for:
+        without workers not at all, because nothing gets ahead."""
+        own, base = vars(iterator).get("__next__"), iterator.__mro__[1]
+
+        @functools.wraps(own or base.__next__)
+        def following(loader: Any) -> Any:
+            self._has_loader = True
+            # That of the base as it is then: a cure may have put another in its place.
+            return own(loader) if own is not None else base.__next__(loader)
+
+        return self._timed(following) if has_workers else following
+
+    def _timed(self, function: Any) -> Any:
         main = threading.main_thread().ident
 
         @functools.wraps(function)
@@ -372,7 +380,6 @@ class TrialInProgram:
             if self._is_waiting or self._over or threading.get_ident() != main:
                 return function(*args, **kwargs)
             self._is_waiting, began_ns = True, time.perf_counter_ns()
-            self._has_loader = self._has_loader or is_loader
             try:
                 return function(*args, **kwargs)
             finally:
