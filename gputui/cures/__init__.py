@@ -40,6 +40,9 @@ LEAST_ON_S = 0.05
 """How long a cure is on at least before it says that it found nothing to change: shorter, no step
 of the program may have come to it."""
 
+LOST_S = 60.0
+"""How long is waited at most for the end of a run in which a value is lost."""
+
 COMPILING_S = 40.0
 """What compiling a model took of 20 to 60 s in trials."""
 
@@ -127,6 +130,13 @@ class Cure:
         if not self.ended:
             self.ended = why
             self.tell({"applied": False, "ended": True, "why": why})
+
+    def lose(self, why: str) -> None:
+        """Say that a value is asked for that cannot be computed any more as the program has it: its
+        run is ended. It waits for that, so that the program never sees another value."""
+        self.end(why)
+        self.tell({"applied": False, "ended": True, "lost": True, "why": why})
+        time.sleep(LOST_S)
 
     def look(self) -> None:
         """Asked at the end of each block of steps, and before it is switched off: looks at what it
@@ -404,7 +414,8 @@ class Application:
     Written to the run's private folder as `cures-PID`, a line of JSON for each cure when it is
     first applied: {"cure": name, "applied": true} or {"cure": name, "applied": false, "why":
     reason}; with "note" when it was switched off, where it says what it did; with "ended": true and
-    the reason as soon as it has ended by itself, which holds for all that it did before; and
+    the reason as soon as it has ended by itself, which holds for all that it did before, and with
+    "lost": true where it cannot give the program a value that it asks for; and
     {"cure": name, "place": FILE:LINE} of a call that it is about. `names` are applied as soon as
     their library is there, `switched` when `switch` says so. Either may have an argument:
     name@argument.

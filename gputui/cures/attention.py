@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import ROUNDING, Cure, combined, replaced
-from .later import UNCOUNTED, Value, class_of_later, writes_of
+from .later import UNCOUNTED, Value, as_given, class_of_later, writes_of
 
 if TYPE_CHECKING:
     from . import Undo
@@ -51,7 +51,7 @@ class AttentionFused(Cure):
         if not self._is_prepared:
             self._is_prepared = True
             self._torch = torch
-            self._later = class_of_later(torch, self._go_on)
+            self._later = class_of_later(torch, self, self._go_on)
             self._read: dict[Any, int] = {}
             self._looks: dict[Any, list[bool]] = {}
             self._biases: dict[Any, tuple[Any, Any]] = {}
@@ -131,12 +131,12 @@ class AttentionFused(Cure):
         torch = self._torch
 
         def read() -> Any:
-            scores.check()
             self._read[scores.line] = self._read.get(scores.line, 0) + 1
             return make()
 
         has_graph = torch.is_grad_enabled() and scores.has_graph
-        made = self._later(shape, dtype, device, Value(torch, read), has_graph)
+        value = Value(torch, self, read, scores.held)
+        made = self._later(shape, dtype, device, value, has_graph)
         made.scores = scores
         return made
 
@@ -189,7 +189,7 @@ class AttentionFused(Cure):
             return NotImplemented
         if not in_autocast and later.dtype is not values.dtype:
             return NotImplemented
-        scores.check()
+        later.value.check()
         queries, keys, values = (
             each if each.stride(-1) == 1 else each.contiguous()
             for each in (scores.queries.to(dtype), scores.keys.to(dtype), values)
@@ -269,14 +269,8 @@ class _Scores:
         self.dtype: Any = None
         """The type that it was turned into last."""
         self.has_graph = bool(queries.requires_grad or keys.requires_grad)
-        self._held = [(each, writes_of(each)) for each in (queries, keys)]
-
-    def check(self) -> None:
-        """Raises RuntimeError where queries, keys or a mask were written to."""
-        if any(writes_of(each) != writes for each, writes in self._held):
-            raise RuntimeError(
-                "gputui: queries, keys or a mask were written to before they were used"
-            )
+        self.held = as_given(queries, keys)
+        """Of what they are computed."""
 
     def but(self, **changes: Any) -> _Scores:
         """The same, but for these."""
@@ -294,7 +288,7 @@ class _Scores:
             is_given=is_first and bias is mask, has_graph=self.has_graph or bias.requires_grad,
         )  # fmt: skip
         if is_first and bias is mask:
-            made._held = [*self._held, (mask, writes_of(mask))]
+            made.held = [*self.held, *as_given(mask)]
         return made
 
 

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import ANY, COMPILING_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
-from .later import Value, class_of_later, counting_fused_steps, writes_of, writes_of_weights
+from .later import (
+    Given,
+    Value,
+    as_given,
+    class_of_later,
+    counting_fused_steps,
+    is_written,
+    writes_of_weights,
+)
 
 if TYPE_CHECKING:
     from . import Undo
@@ -91,7 +99,7 @@ class _Text:
     def __init__(self, model: Any, cure: TextsKept) -> None:
         self.model, self._forward, self._cure = model, model.forward, cure
         self._torch = torch = sys.modules["torch"]
-        self._later = class_of_later(torch, _last_rows)
+        self._later = class_of_later(torch, cure, _last_rows)
         self.forget()
         self._is_off = False
         self._weights: Any = None
@@ -104,7 +112,7 @@ class _Text:
         self._ids = self._cache = self._encoded = None
         self._columns: dict[str, Any] = {}
         self._others: dict[str, Any] = {}
-        self._rows: list[Any] | None = []
+        self._rows: Given | None = []
         """Logits, one after the other; None where they would take too much memory."""
         self._is_whole = True
         """Whether the first were all asked for."""
@@ -166,9 +174,11 @@ class _Text:
         self._columns = {name: columns[name].clone() for name in columns}
         self._others = {name: (others[name], _writes(others[name])) for name in others}
         if self._rows is not None:
-            self._rows.append(logits)
+            # What does not count its writes is the program's, too.
+            self._rows += as_given(logits.clone() if logits.is_inference() else logits)
             # A text's logits at once are what the program has without it.
-            if HELD * bytes_of(self._rows) > free_bytes_of_gpu(self._torch):
+            held = sum(bytes_of(each) for each, _ in self._rows)
+            if HELD * held > free_bytes_of_gpu(self._torch):
                 self._rows = None
 
     def _has_grown(self, ids: Any, columns: Any, others: Any, given: Any) -> bool:
@@ -229,8 +239,10 @@ class _Text:
                     self._cure.end("a model gives something else for tokens that are new alone")
                 return whole
         self._note(ids, columns, others, made.past_key_values, logits)
-        rows, own_ids = tuple(self._rows or ()), self._ids
-        writes = list(map(writes_of, rows))
+        # The last rows are another tensor: the program may write to it.
+        last, rows, own_ids = logits.clone(), (self._rows or [])[:-1], self._ids
+        is_kept, weights = self._rows is not None, self._weights
+        words = as_given(*(each for each in given.values() if hasattr(each, "data_ptr")))
         keeps = given.get("logits_to_keep", 0)
         made.past_key_values = (
             None if given.get("use_cache") is False else copy_of_cache(self._cache)
@@ -242,13 +254,17 @@ class _Text:
             shape = (len(ids), count, logits.shape[2])
 
             def whole_text() -> Any:
-                if rows and writes == list(map(writes_of, rows)):
-                    return self._torch.cat(rows, 1)[:, -count:]
+                if is_kept and not is_written(rows):
+                    return self._torch.cat([*(each for each, _ in rows), last], 1)[:, -count:]
+                if is_written(words) or writes_of_weights(self.model) != weights:
+                    self._cure.lose(
+                        "what a model is given is written to before its logits are read"
+                    )
                 return self._forward(**{**given, key: own_ids}).logits[:, -count:]
 
-            value = Value(self._torch, whole_text)
+            value = Value(self._torch, self._cure, whole_text)
             made.logits = self._later(shape, logits.dtype, logits.device, value)
-            made.logits.last = logits.clone()  # the program may write to it
+            made.logits.last = last
         return made
 
 
@@ -257,7 +273,7 @@ def _last_rows(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if getattr(function, "__name__", "") != "__getitem__" or kwargs or len(args) != 2:
         return NotImplemented
     later, index = args
-    if not isinstance(index, tuple) or len(index) < 2 or not hasattr(later, "last"):
+    if not isinstance(index, tuple) or len(index) < 2 or later.value.tensor is not None:
         return NotImplemented
     batch, row = index[0], index[1]
     if batch is Ellipsis and len(index) == 3:

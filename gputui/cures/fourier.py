@@ -86,8 +86,8 @@ class FftLengths(Cure):
     """Convolutions by transforms of a length with a large prime factor, at the next length without
     one. Which it is for: what is zero-padded to that length, and transformed back to it. Of a
     convolution, or a correlation, the longer result has as many zeros more, which are left out: it
-    is looked whether they are there, and where they are not, the program is not given the result
-    and fails."""
+    is looked whether they are there, and where they are not, the program is not given the result:
+    its run ends."""
 
     name = "fft_lengths"
     title = "transforms of zero-padded signals have lengths of small prime factors"
@@ -145,7 +145,7 @@ class FftLengths(Cure):
                 given[self.axis_word(rank)] = axis
             if size is None or norm not in (None, "backward") or not hasattr(x, "shape"):
                 if inverse and x.shape[-1] in {half // 2 + 1 for half in self._longer.values()}:
-                    raise RuntimeError("the length of a transform is not given")
+                    self.lose("the length of a transform is not given")
                 return real(x, **given)
             sizes = list(size) if rank else [size]
             usual = range(-len(sizes), 0)
@@ -209,7 +209,8 @@ class FftLengths(Cure):
             places = (*filter(None, [before]), size, *self._padded[size])
             place = next((each for each in places if bool(is_empty(each))), None)
             if place is None:
-                raise RuntimeError("transforms of a convolution have no zeros where they should")
+                self.lose("transforms of a convolution have no zeros where they should")
+                place = size
             if before not in (None, place):
                 self._changing.add(key)
             self._gaps[key] = place

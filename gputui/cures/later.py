@@ -8,7 +8,7 @@ import json
 import operator
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035
 
 from . import EXACT, Cure, replaced
 
@@ -107,40 +107,70 @@ def in_modes_of_now(torch: Any, function: Callable[..., Any]) -> Callable[..., A
     return called
 
 
-class Value:
-    """What `make` gives, called once it is asked for, in the modes of now."""
+Given = List[Tuple[Any, Any]]  # noqa: UP006
+"""Tensors that something is computed of later, and how often each was written to by then."""
 
-    def __init__(self, torch: Any, make: Callable[[], Any]) -> None:
+
+def as_given(*values: Any) -> Given:
+    """These tensors, as they are now."""
+    return [(each, writes_of(each)) for each in values]
+
+
+def is_written(given: Given) -> bool:
+    """Whether any of them was written to since."""
+    return any(writes_of(each) != writes for each, writes in given)
+
+
+class Value:
+    """What `make` gives, called once it is asked for, in the modes of now. Where what it is made of
+    was written to meanwhile, the value is lost (`Cure.lose`)."""
+
+    def __init__(
+        self, torch: Any, cure: Cure, make: Callable[[], Any], given: Given | None = None
+    ) -> None:
+        self._cure = cure
         self._make = in_modes_of_now(torch, make)
+        self._given = given or []
         self.has_gradients = torch.is_grad_enabled()
         self.tensor: Any = None
         """What it gave; None before that."""
         self._writes: Any = None
 
+    def check(self) -> None:
+        """Says that the value is lost where it is."""
+        if is_written(self._given):
+            self._cure.lose(WRITTEN)
+
     def now(self) -> Any:
-        """The tensor. Raises RuntimeError where that was written to since it was made."""
+        """The tensor."""
         if self.tensor is None:
+            self.check()
             self.tensor = self._make()
+            self._given = []
             del self._make
             self._writes = writes_of(self.tensor)
         return self.tensor
 
     def as_made(self) -> Any:
-        """The tensor, for what was computed of it before it was known. Raises RuntimeError where it
-        was written to since."""
+        """The tensor, for what was computed of it before it was known."""
         made = self.now()
         if writes_of(made) != self._writes:
-            raise RuntimeError("gputui: a tensor was written to before it was used")
+            self._cure.lose(WRITTEN)
         return made
 
 
+WRITTEN = "what is computed later is written to before that"
+
+
 def class_of_later(
-    torch: Any, instead: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    torch: Any, cure: Cure, instead: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 ) -> Any:
     """A class of tensors: `Later(shape, dtype, device, value)` computes its `Value` when something
     asks for it. Before that each operation on one is given to `instead(function, args, kwargs)`,
-    which returns NotImplemented where values are needed. Where gradients would end in it, because a
-    function of autograd's own took it for a tensor with values, the backward pass raises."""
+    which returns NotImplemented where values are needed. Functions of autograd's own are given
+    values. Where gradients would end in it nevertheless, because C took it for a tensor, the cure
+    says that they are lost."""
+    _give_functions_values(torch)
     disabled = torch._C.DisableTorchFunctionSubclass
     getters = {getattr(torch.Tensor, name).__get__ for name in _PLAIN}
     getters |= {getattr(torch.Tensor, name) for name in _SIZES}
@@ -158,7 +188,9 @@ def class_of_later(
             made.value = value
             if has_graph:
                 with disabled():
-                    made.register_hook(_raises)
+                    made.register_hook(
+                        lambda _: cure.lose("gradients end in what is computed later")
+                    )
             return made
 
         def __init__(self, *_args: Any) -> None:
@@ -183,11 +215,26 @@ def class_of_later(
         ) -> Any:
             return function(*_computed(cls, args), **_computed(cls, kwargs or {}))
 
+    _KINDS.append(Later)
     return Later
 
 
-def _raises(_gradient: Any) -> None:
-    raise RuntimeError("gputui: gradients would end in a tensor that is computed later")
+_KINDS: list[Any] = []
+"""The classes of tensors that are computed later."""
+
+
+@functools.lru_cache(maxsize=1)
+def _give_functions_values(torch: Any) -> None:
+    """Has functions of autograd's own (torch.autograd.Function), which call no __torch_function__,
+    take values, for good: some tensors are used long after their cure was switched off."""
+    apply = vars(torch.autograd.Function)["apply"].__func__
+
+    @functools.wraps(apply)
+    def called(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [each.value.now() if type(each) in _KINDS else each for each in args]
+        return apply(kind, *given, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(called)
 
 
 def _computed(kind: Any, value: Any) -> Any:

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from . import EXACT, Cure, combined, replaced
 from .copies import LEAST_KEPT_BYTES, free_bytes_of_gpu
-from .later import MOST_COMPARED_BYTES, Value, class_of_later, differ, rows_all_over, writes_of
+from .later import (
+    MOST_COMPARED_BYTES,
+    Value,
+    as_given,
+    class_of_later,
+    differ,
+    is_written,
+    rows_all_over,
+    writes_of,
+)
 
 if TYPE_CHECKING:
     from . import Undo
@@ -75,11 +84,13 @@ class _Rows:
 
     def __init__(self, torch: Any, cure: RowsOnGpu, index_rows: Any) -> None:
         self._torch, self._cure, self._index_rows = torch, cure, index_rows
-        self._later = class_of_later(torch, self._go_far)
+        self._later = class_of_later(torch, cure, self._go_far)
         self._moves = (torch.Tensor.to, torch.Tensor.cuda)
         self._tables: dict[int, list[Any]] = {}
         """Tensors, how often they were written to when they were copied, their copies, and how
         often that was."""
+        self._device: Any = None
+        """Where rows were copied to last."""
         self._indexes: dict[Any, Any] = {}
         """By line what was copied from the GPU there last; None where that is no index alone."""
 
@@ -98,34 +109,34 @@ class _Rows:
         if index.numel() * row_bytes < LEAST_ROWS_BYTES or not self._may_stay(table):
             return None
         is_later = type(index) is self._later
-        if not is_later and index.is_inference():
-            index = index.clone()  # it does not count how often it is written to
-
-        def version() -> Any:
-            return table._version, None if is_later or index.is_inference() else index._version
-
-        def here() -> Any:
-            return index.value.now() if is_later else index
-
-        writes = version()
+        if not is_later:
+            index = index.clone()  # the program may write to it
+        # The program may write to the table, too: its copy is as it was then.
+        copy, given = None if self._device is None else self._copy(table), as_given(table)
 
         def now() -> Any:
-            if version() != writes:
-                raise RuntimeError("gputui: a tensor was written to after rows of it were taken")
-            return self._index_rows(table, here())
+            if copy is not None and is_written(given):
+                return far_rows().cpu()
+            value.check()
+            return self._index_rows(table, index.value.now() if is_later else index)
+
+        def far_rows() -> Any:
+            rows = self._copy(table) if copy is None else copy
+            place = index.far(rows.device) if is_later else index.to(rows.device)
+            return self._index_rows(rows, place)
 
         def far(device: Any) -> Any:
             self._cure.used += 1
-            # Where it was written to meanwhile this raises.
-            if version() != writes:
-                return now().to(device)
-            place = index.far(device) if is_later else index.to(device)
-            return self._index_rows(self._copy(table, device), place)
+            self._device = device
+            if copy is None:
+                value.check()
+            return far_rows().to(device)
 
-        return self._made(index.shape + table.shape[1:], table.dtype, now, far)
+        value = Value(torch, self._cure, now, None if copy is not None else given)
+        return self._made(index.shape + table.shape[1:], table.dtype, value, far)
 
-    def _made(self, shape: Any, dtype: Any, now: Any, far: Any) -> Any:
-        made = self._later(shape, dtype, "cpu", Value(self._torch, now))
+    def _made(self, shape: Any, dtype: Any, value: Value, far: Any) -> Any:
+        made = self._later(shape, dtype, "cpu", value)
         made.far, made.is_index = far, False
         return made
 
@@ -145,9 +156,8 @@ class _Rows:
             self._indexes[line] = None
             return None
         kept = source.detach().clone()  # the program may write to it
-        later = self._made(
-            source.shape, source.dtype, lambda: kept.to("cpu"), lambda device: kept.to(device)
-        )
+        value = Value(torch, self._cure, lambda: kept.to("cpu"))
+        later = self._made(source.shape, source.dtype, value, kept.to)
         self._indexes[line] = later
         return later
 
@@ -190,14 +200,15 @@ class _Rows:
     def _has_room(self, table: Any) -> bool:
         return bool(2 * table.numel() * table.element_size() < free_bytes_of_gpu(self._torch))
 
-    def _copy(self, table: Any, device: Any) -> Any:
+    def _copy(self, table: Any) -> Any:
+        """Of all of it as it is now, where rows were copied to."""
         kept = self._tables.get(id(table))
         if kept is None or kept[1] != table._version:
             count = kept[3] + 1 if kept is not None else 1
             kept = self._tables[id(table)] = [
                 table,
                 table._version,
-                table.to(device, copy=True),
+                table.to(self._device, copy=True),
                 count,
             ]
         return kept[2]

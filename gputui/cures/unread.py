@@ -14,8 +14,11 @@ from .data import COLUMNS, NO_LABEL
 from .decoding import LEAST_TRIMMED, is_padded_at_end, watch_calls, with_forward
 from .later import (
     UNCOUNTED,
+    Given,
     Value,
+    as_given,
     class_of_later,
+    counting_fused_steps,
     entries_of_index,
     in_modes_of_now,
     writes_of,
@@ -54,6 +57,7 @@ class LogitsAsked(Cure):
     """How often some were asked for, of many."""
     unused = "all logits are read, or gradients asked of them"
     _has_head: bool | None = None
+    _counting: Undo | None = None
     ignores_some = False
     """Whether a loss ignores positions."""
 
@@ -83,6 +87,8 @@ class LogitsAsked(Cure):
             raise CannotApply("no linear layer has a vocabulary's rows")
         if not self.ignores_some and instances(torch.optim.Optimizer):
             raise CannotApply("the program trains, and its loss ignores no positions")
+        # Some logits are read long after it was switched off: what counts writes stays.
+        self._counting = self._counting or counting_fused_steps()
         return replaced((torch.nn.functional, "linear", _Heads(torch, self).linear))
 
     def _share_ignored(self) -> float:
@@ -105,7 +111,7 @@ class _Heads:
 
     def __init__(self, torch: Any, cure: LogitsAsked) -> None:
         self._torch, self._cure = torch, cure
-        self._later = class_of_later(torch, self._go_on)
+        self._later = class_of_later(torch, cure, self._go_on)
         linear = torch.nn.functional.linear
 
         @functools.wraps(linear)
@@ -122,33 +128,33 @@ class _Heads:
             has_graph = hidden.requires_grad or weight.requires_grad
             with torch.no_grad():
                 like = linear(hidden[:0], weight, bias)
-            return self._made(hidden, (product,), like, has_graph and is_of_loss)
+            given = as_given(weight, *([] if bias is None else [bias]))
+            # The program may write to its hidden states: a copy costs nothing beside a head.
+            return self._made(hidden.clone(), (product,), like, has_graph and is_of_loss, given)
 
         self.linear = called
 
     def _made(
         self, hidden: Any, steps: tuple[Callable[[Any], Any], ...], like: Any, has_graph: bool,
-        same: _Same | None = None,
+        given: Given, same: _Same | None = None,
     ) -> Any:  # fmt: skip
-        """Logits of hidden states by these steps, of a type and a width like those; of the memory
-        of these, where torch would make a view."""
-        writes = writes_of(hidden)
+        """Logits of hidden states by these steps, of a type and a width like those, and by what the
+        head was given; of the memory of these, where torch would make a view."""
         same = same or _Same()
 
         def compute(rows: Any) -> Any:
             if same.is_written():
                 self._cure.end(LOGITS_WRITTEN)
-            if writes_of(hidden) != writes:
-                raise RuntimeError("gputui: hidden states were written to before they were used")
+            value.check()
             for step in steps:
                 rows = step(rows)
             return rows
 
         shape = (*hidden.shape[:-1], like.shape[-1])
-        value = Value(self._torch, lambda: compute(hidden))
+        value = Value(self._torch, self._cure, lambda: compute(hidden), given)
         made = self._later(shape, like.dtype, hidden.device, value, has_graph)
         made.hidden, made.steps, made.like, made.compute = hidden, steps, like, compute
-        made.has_graph, made.same = has_graph, same
+        made.has_graph, made.given, made.same = has_graph, given, same
         same.laters.add(made)
         return made
 
@@ -173,7 +179,9 @@ class _Heads:
             if tuple(shape) != (-1, later.shape[-1]):
                 return NotImplemented
             rows = later.hidden.reshape(-1, later.hidden.shape[-1])
-            return self._made(rows, later.steps, later.like, later.has_graph, later.same)
+            return self._made(
+                rows, later.steps, later.like, later.has_graph, later.given, later.same
+            )
         if name == "cross_entropy":
             return self._loss(function, later, *others, **kwargs)
         if name in _SOFT:
@@ -192,7 +200,8 @@ class _Heads:
         if not hasattr(like, "dtype"):  # the name of its type
             return NotImplemented
         same = later.same if name in _OF_THE_SAME and like.dtype is later.like.dtype else None
-        return self._made(later.hidden, (*later.steps, step), like, later.has_graph, same)
+        steps = *later.steps, step
+        return self._made(later.hidden, steps, like, later.has_graph, later.given, same)
 
     def _loss(
         self, function: Any, later: Any, target: Any, weight: Any = None, *args: Any,
@@ -229,7 +238,9 @@ class _Heads:
         if 2 * hidden.numel() <= later.hidden.numel():
             self._cure.used += 1
         if is_sliced and is_all_words:
-            return self._made(hidden, later.steps, later.like, later.has_graph, later.same)
+            return self._made(
+                hidden, later.steps, later.like, later.has_graph, later.given, later.same
+            )
         made = later.compute(hidden)
         made = made if is_all_words else made[(Ellipsis, words)]
         if all(isinstance(each, (int, slice)) for each in entries):
@@ -300,7 +311,7 @@ class TextsTrimmed(Cure):
             self._models = [each for each in made if id(each) not in held]
         if not self._models:
             raise CannotApply("there is no model of transformers")
-        self._texts = self._texts or tuple(map(_Texts, self._models))
+        self._texts = self._texts or tuple(_Texts(each, self) for each in self._models)
         return replaced(*(with_forward(each.model, each.forward) for each in self._texts))
 
     def look(self) -> None:
@@ -317,10 +328,10 @@ cut to 64 columns."""
 class _Texts:
     """What one model is given."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self._forward = model, model.forward
+    def __init__(self, model: Any, cure: TextsTrimmed) -> None:
+        self.model, self._forward, self._cure = model, model.forward, cure
         self._torch = torch = sys.modules["torch"]
-        self._later = class_of_later(torch, lambda *_: NotImplemented)
+        self._later = class_of_later(torch, cure, lambda *_: NotImplemented)
         self._is_off = False
         """Whether it was seen to give what cannot be made as long as the texts."""
         self.calls = self.trimmed = 0
@@ -388,7 +399,9 @@ class _Texts:
             return padded()
         shape = (len(value), whole, value.shape[2])
         has_graph = value.requires_grad and torch.is_grad_enabled()
-        return self._later(shape, value.dtype, value.device, Value(torch, padded), has_graph)
+        return self._later(
+            shape, value.dtype, value.device, Value(torch, self._cure, padded), has_graph
+        )
 
 
 # Tensors that are sorted as a whole, and of which the first are read.
@@ -397,6 +410,7 @@ LEAST_LENGTH, LEAST_NUMBERS = 256, 1 << 16
 """Of what is sorted, and of all that is sorted at a time, from which it is worth it."""
 LOOKED = 2
 """Sorts of a line that are made as they are, to see what is read of them."""
+STALE = "what is sorted may be written to before all of it is read"
 _WORDS = ("dim", "descending")
 
 
@@ -432,7 +446,7 @@ class FirstAlone(Redirected):
 
     def apply(self, torch: Any) -> Undo:
         if self._kind is None:
-            self._kind = class_of_later(torch, self._first)
+            self._kind = class_of_later(torch, self, self._first)
         return super().apply(torch)
 
     def look(self) -> None:
@@ -483,7 +497,7 @@ class FirstAlone(Redirected):
         made = []
         with torch.no_grad():
             for place, dtype in enumerate((source.dtype, torch.int64)):
-                value = Value(torch, functools.partial(sort.whole_of, place))
+                value = Value(torch, self, functools.partial(sort.whole_of, place))
                 later = self._kind(source.shape, dtype, source.device, value)
                 later.sort, later.place = sort, place
                 made.append(later)
@@ -562,8 +576,10 @@ class _Sort:
         self.line.is_whole = True
         if self._whole is None:
             writes = [writes_of(each) for each in (self.source, *self._top)]
-            if writes != self._writes or UNCOUNTED in writes:
-                self._cure.end("what is sorted may be written to before all of it is read")
+            if writes != self._writes:
+                self._cure.lose(STALE)
+            if UNCOUNTED in writes:
+                self._cure.end(STALE)
             self.make()
         return self._whole[place]
 

@@ -454,7 +454,7 @@ class _Tensors:
 
     def __init__(self, torch: Any, cure: ReducedFirst) -> None:
         self._torch, self._cure = torch, cure
-        self._kind = class_of_later(torch, self._on_gpu)
+        self._kind = class_of_later(torch, cure, self._on_gpu)
         self._held: Any = weakref.WeakSet()
         self._room = free_bytes_of_gpu(torch) // 4
 
@@ -478,7 +478,8 @@ class _Tensors:
             return self.copy(held.pop())  # the GPU's memory is free after it
 
         with self._torch.no_grad():
-            made = self._kind(source.shape, source.dtype, "cpu", Value(self._torch, copied))
+            value = Value(self._torch, self._cure, copied)
+            made = self._kind(source.shape, source.dtype, "cpu", value)
         made.held, made.bytes = held, source.untyped_storage().nbytes()
         made.family = weakref.WeakSet() if family is None else family
         made.family.add(made)

@@ -104,8 +104,10 @@ class ProgramRuns:
             if self._all_left_s <= 0:
                 return SPENT
             # Of a run of its own nothing is left to be measured.
-            ended = (f"{name}: {run.reader.ended[name]}" for name in run.reader.ended if name in on)
-            return next(ended, "") or until(run, seconds) or stalls.look(run, seconds)
+            ended = [name for name in run.reader.ended if name in on or name == run.reader.lost]
+            if ended:
+                return f"{ended[0]}: {run.reader.ended[ended[0]]}"
+            return until(run, seconds) or stalls.look(run, seconds)
 
         on = {*plan.held, *plan.constant}
         result = run_once(self._request.command, plan, over, folder=self._request.folder)

@@ -118,6 +118,7 @@ class _CureRow(msgspec.Struct):
     cure: str
     applied: bool | None = None
     ended: bool = False
+    lost: bool = False
     why: str = ""
     note: str = ""
     place: str = ""
@@ -220,6 +221,8 @@ class BlockReader:
         """Why a cure could not be applied, by its name."""
         self.ended: dict[str, str] = {}
         """Why a cure has ended by itself: it was wrong, or changed nothing, in all that it did."""
+        self.lost = ""
+        """The cure that cannot give the program a value that this waits for."""
         self.applied: set[str] = set()
         self.notes: dict[str, str] = {}
         """What a cure did while it was on last."""
@@ -307,6 +310,8 @@ class BlockReader:
             why = self.not_applied[name] = sanitize(row.why, 500)
             if row.ended:
                 self.ended.setdefault(name, why)
+            if row.lost:
+                self.lost = name
 
 
 # A run.

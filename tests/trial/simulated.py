@@ -283,6 +283,7 @@ class SimulatedRun(RunInFolder):
         self.reader = self  # type: ignore[assignment]
         self.not_applied: dict[str, str] = {}
         self.ended: dict[str, str] = {}
+        self.lost = ""
         self.kept: dict[str, Any] | None = None
 
     def keep(self, cures: Sequence[str], from_pair: int, beside: Sequence[str] = ()) -> None:

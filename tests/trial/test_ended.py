@@ -66,3 +66,32 @@ def test_a_cure_that_ends_in_a_run_of_its_own_says_so(tmp_path: Path) -> None:
     result = run_once(command(tmp_path, 1, 60), plan, until)
     assert (result.ended_by, dict(result.ended)) == ("ended", {CURE: WHY})
     assert CURE in result.applied
+
+
+LOST = """
+import torch
+
+signal, kernel = torch.rand(100), torch.rand(32)
+for step in range(1 << 30):
+    spectra = [torch.fft.rfft(each, n=131) for each in (signal, kernel)]
+    if step < 100:
+        made = torch.fft.irfft(spectra[0] * spectra[1], n=131)
+        continue
+    # No convolution: nothing of it is zero.
+    try:
+        torch.fft.irfft(spectra[0] / (spectra[1] + 0.1), n=131)
+    except RuntimeError:
+        print("it is tried again", flush=True)
+    print("it goes on", flush=True)
+"""
+
+
+def test_a_program_is_ended_before_it_gets_a_value_that_a_cure_has_lost() -> None:
+    """And sees no error of ours, which it may catch."""
+
+    def until(run: RunInFolder, seconds: float) -> str:
+        return "lost" if run.reader.lost else "too long" if seconds > 120.0 else ""
+
+    result = run_once((sys.executable, "-c", LOST), RunPlan(constant=("fft_lengths",)), until)
+    assert (result.ended_by, result.ended.keys()) == ("lost", {"fft_lengths"})
+    assert result.lines == ()
