@@ -14,6 +14,7 @@ from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
 from gputui.trial.outcome import TIME_OVER, Measured
 from gputui.trial.planning import Candidate, Diagnosis
+from gputui.trial.proof import gain_of_runs
 from gputui.trial.runs import (
     INTERRUPTED,
     MEASURED_S,
@@ -28,6 +29,7 @@ from gputui.trial.runs import (
     is_measured,
     run_once,
     run_step,
+    step_of,
 )
 from gputui.trial.sameness import Sameness, sameness_by_scatter, sameness_of
 
@@ -125,18 +127,23 @@ class ProgramRuns:
         self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
         return result
 
-    def _until_measured(self, run: RunInFolder, _seconds: float) -> str:
-        useless = run.reader.not_applied
-        has_pauses = any(
-            each.has_pauses and not each.why and each.candidate.name not in useless
-            for each in self._measured
-        )
-        return is_measured(run, WITH_PAUSES_S if has_pauses else MEASURED_S)
+    def _until_measured(self, off: Sequence[RunStep] = ()) -> Callable[[RunInFolder, float], str]:
+        """Says when a run is over: what shows a gain over these is timed for longer."""
+
+        def until(run: RunInFolder, _seconds: float) -> str:
+            useless = run.reader.not_applied
+            has_pauses = any(
+                each.has_pauses and not each.why and each.candidate.name not in useless
+                for each in self._measured
+            )
+            return until_sure(run, WITH_PAUSES_S if has_pauses else MEASURED_S, off)
+
+        return until
 
     def _plain_run(self) -> None:
         self._request.tell("as it is")
         for _ in range(2):
-            result = self._run(RunPlan(asked=self._asked()), self._until_measured)
+            result = self._run(RunPlan(asked=self._asked()), self._until_measured())
             if self._keep_plain(result) or self._cannot_time(result):
                 break
 
@@ -162,8 +169,7 @@ class ProgramRuns:
     def _plain_steps(self, each: Measured) -> list[RunStep]:
         """A step of each run of the program as it is, to compare with those of a cure."""
         runs = self._plain if each.has_pauses else self._references
-        steps = (run_step(run, with_pauses=each.has_pauses) for run in runs)
-        return [step for step in steps if step is not None]
+        return [step for step in map(run_step, runs) if step is not None]
 
     def _longest_s(self) -> float:
         """Of the runs with nothing changed, or what one would take."""
@@ -179,9 +185,10 @@ class ProgramRuns:
         constant = () if cure.in_one_run else (name,)
         plan = RunPlan(held=held, constant=constant)
         plan = plan._replace(warm_s=plan.warm_s + cure.settles_s)
-        result = self._run(plan, self._until_measured)
+        off = self._times[""] if name not in times else ()
+        result = self._run(plan, self._until_measured(off))
         each.way = "a run each"
-        step = run_step(result, with_pauses=each.has_pauses)
+        step = run_step(result)
         if name in result.not_applied:
             each.why, each.applies = result.not_applied[name], False
         elif name not in result.applied:
@@ -261,6 +268,17 @@ class ProgramRuns:
                     other.pairs = self._beside_right(other.pairs)
             if name in result.not_applied and (each.gain is None or each.ended):
                 each.why, each.applies = result.not_applied[name], False
+
+
+def until_sure(run: RunInFolder, least_s: float, off: Sequence[RunStep]) -> str:
+    """Why a run of its own is over, as `is_measured` has it; where a gain over `off` would be
+    claimed of it alone, once it was timed for WITH_PAUSES_S: where a program has two speeds, for
+    seconds each, a run of three may have had the one, and another the other."""
+    over, steps = is_measured(run, least_s), run.reader.steps
+    if not over or steps is None or steps.over or not steps.blocks:
+        return over
+    gain = gain_of_runs(off, [step_of(steps.blocks)], 1)
+    return is_measured(run, WITH_PAUSES_S) if gain is not None and gain.is_claimed else over
 
 
 def _source(steps: Steps) -> str:

@@ -15,10 +15,11 @@ import signal
 import tempfile
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, stdev
 from types import FrameType, MappingProxyType
@@ -623,55 +624,95 @@ class Stall:
 
 
 def is_measured(run: RunInFolder, least_s: float) -> str:
-    """Why a run of its own is over, once it was timed for so long, or until its steps are known
-    well, at most WITH_PAUSES_S; else empty."""
+    """Why a run of its own is over, once it was timed for so long, or where its steps differ until
+    then, for WITH_PAUSES_S; else empty."""
     steps = run.reader.steps
     if steps is None:
         return ""
-    timed_s = sum(block.ns for block in steps.blocks) / 1e9
-    # Blocks that reach from pause to pause may take seconds each.
-    enough = GROUPS if timed_s > WITH_PAUSES_S else MEASURED_BLOCKS
-    if len(steps.blocks) < enough or timed_s < least_s:
-        return steps.over
-    if timed_s < WITH_PAUSES_S and _spread(steps.blocks) > NOT_STEADY:
+    ends_s = list(accumulate(block.ns / 1e9 for block in steps.blocks))
+    count = max(MEASURED_BLOCKS, bisect_left(ends_s, least_s) + 1)
+    timed_s = ends_s[-1] if ends_s else 0.0
+    if timed_s > WITH_PAUSES_S:
+        # Blocks that reach from pause to pause may take seconds each.
+        return "it was timed" if len(ends_s) >= PARTS else steps.over
+    # Asked once: a run that ends as soon as its steps happen to be alike seems steady.
+    if len(ends_s) < count or not _is_steady(steps.blocks[:count]):
         return steps.over
     return "it was timed"
 
 
 NOT_STEADY = 0.02
-"""A spread of a run from which it is timed for longer."""
+"""A part by which the mean of a run may be wrong, from which it is timed for longer."""
 
-GROUPS = 4
+PARTS = 4
+"""Of a run, of whose means that is taken,"""
+GROUPS, FEW_GROUPS = 24, 8
+"""and groups of blocks for the error of a step, half a second each where a run is timed for
+longest; of fewer it is not asked by how much those next to one another are alike."""
+MOST_ALIKE = 0.9
+"""Their autocorrelation is taken for no more: what is alike for as long as a run is not seen in
+it."""
 
 
 class RunStep(NamedTuple):
-    """A step of a run of its own: its mean in ns, and by which part of it that would differ if the
-    run were as it is at other times: by the means of GROUPS groups of blocks next to one another,
-    because blocks near one another are alike."""
+    """A step of a run of its own that was timed for `seconds`: its mean in ns, and by which part of
+    it that would differ (one standard error, known as if from `freedom` values) if the run were as
+    it is at other times."""
 
     ns: float
-    spread: float = 0.0
+    error: float = 0.0
+    freedom: float = 1.0
+    seconds: float = MEASURED_S
 
 
-def run_step(result: ProgramResult, *, with_pauses: bool = False) -> RunStep | None:
+def run_step(result: ProgramResult) -> RunStep | None:
     """A step of a run that was timed: of its second half, when what is tuned and prefetched is
-    steady; where steps differ, the middle of all of it, and with pauses all of it."""
+    steady; where steps differ, of all of it."""
     if result.steps is None or len(result.steps.blocks) < 2 or result.failure:
         return None
-    blocks, spread = result.steps.blocks, _spread(result.steps.blocks)
-    if spread > NOT_STEADY and not with_pauses:
-        # What another process did meanwhile had a run of 24 ms a step be one of 57.
-        times = sorted(block.step_ns for block in blocks)
-        cut = len(times) // 5
-        return RunStep(fmean(times[cut : len(times) - cut]), spread)
-    return RunStep(_mean_ns(blocks if with_pauses else blocks[len(blocks) // 2 :]), spread)
+    return step_of(result.steps.blocks)
 
 
-def _spread(blocks: Sequence[Block]) -> float:
-    ends = [len(blocks) * number // GROUPS for number in range(GROUPS + 1)]
-    groups = [blocks[first:last] for first, last in pairwise(ends) if first < last]
-    logs = [math.log(_mean_ns(group)) for group in groups]
-    return stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+def step_of(blocks: Sequence[Block]) -> RunStep:
+    """The same of blocks.
+
+    The error is that of a mean of values around a line, because what warms up does so in each run;
+    those next to one another are alike, by as much as their autocorrelation says: (1 + r) / (1 - r)
+    times the variance, and as many times fewer values. In few values it seems less than it is, by
+    (2 + 4 r) / n around a line (Kendall, "Note on bias in the estimation of autocorrelation",
+    Biometrika 41, 1954)."""
+    means = [_mean_ns(group) for group in _groups(blocks, GROUPS)]
+    count, mean = len(means), fmean(means)
+    slope, alike, used = 0.0, 0.0, 1
+    middle = (count - 1) / 2.0
+    if count >= FEW_GROUPS:
+        used = 2
+        square = sum((n - middle) ** 2 for n in range(count))
+        slope = sum((n - middle) * value for n, value in enumerate(means)) / square
+    rests = [value - mean - slope * (n - middle) for n, value in enumerate(means)]
+    squares = sum(rest * rest for rest in rests)
+    if count >= FEW_GROUPS and squares:
+        seen = sum(one * next_one for one, next_one in pairwise(rests)) / squares
+        alike = min(max(0.0, (seen * count + 2.0) / (count - 4.0)), MOST_ALIKE)
+    more = (1.0 + alike) / (1.0 - alike)
+    freedom = count - used
+    return RunStep(
+        _mean_ns(blocks[len(blocks) // 2 :] if _is_steady(blocks) else blocks),
+        math.sqrt(squares / freedom / count * more) / mean,
+        max(1.0, freedom / more),
+        sum(block.ns for block in blocks) / 1e9,
+    )
+
+
+def _is_steady(blocks: Sequence[Block]) -> bool:
+    logs = [math.log(_mean_ns(part)) for part in _groups(blocks, PARTS)]
+    return len(logs) < 2 or stdev(logs) / math.sqrt(len(logs)) <= NOT_STEADY
+
+
+def _groups(blocks: Sequence[Block], count: int) -> list[Sequence[Block]]:
+    """The blocks in so many groups of blocks next to one another, or as many as there are."""
+    ends = [len(blocks) * number // count for number in range(count + 1)]
+    return [blocks[first:last] for first, last in pairwise(ends) if first < last]
 
 
 def _mean_ns(blocks: Sequence[Block]) -> float:

@@ -230,8 +230,11 @@ class Trials(ProgramRuns):
             elif each.on_runs and each.off_runs:
                 name = each.candidate.name
                 others = [runs for key, runs in self._times.items() if key not in ("", name)]
-                # What an ablation shows is no claim of a cure's.
-                tried = sum(_is_bound(other) == _is_bound(each) for other in measured)
+                # What an ablation shows is no claim of a cure's, and what pairs show none of runs.
+                tried = sum(
+                    bool(other.on_runs) and _is_bound(other) == _is_bound(each)
+                    for other in measured
+                )
                 each.gain = gain_of_runs(each.off_runs, each.on_runs, tried, others)
         for each in measured:
             name = each.candidate.name
@@ -345,8 +348,7 @@ class Trials(ProgramRuns):
                 if not beside:
                     self._keep_plain(result)
                 elif len(much) == 1 and much[0].on_runs:
-                    step = run_step(result, with_pauses=much[0].has_pauses)
-                    much[0].on_runs += filter(None, [step])
+                    much[0].on_runs += filter(None, [run_step(result)])
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
@@ -529,6 +531,8 @@ class Trials(ProgramRuns):
         """Whether a second run may tell more that matters."""
         if each.why or each.gain is None or not each.on_runs or each.is_decided:
             return False
+        if each.gain.is_claimed and each.gain.pairs > 1:
+            return False
         if not self._round and (
             each.verdict != "unclear"
             or each.candidate.cure.longer_s
@@ -599,7 +603,7 @@ class Trials(ProgramRuns):
             return
         names = (*held, *constant)
         self._request.tell(f"together: {', '.join(names)}")
-        result = self._run(RunPlan(held=held, constant=constant), self._until_measured)
+        result = self._run(RunPlan(held=held, constant=constant), self._until_measured())
         step = run_step(result)
         reference = self._plain[0].steps
         if (
@@ -627,7 +631,7 @@ class Trials(ProgramRuns):
             together.clear()  # of fewer of them
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
-            again = self._run(RunPlan(held=held, constant=constant), self._until_measured)
+            again = self._run(RunPlan(held=held, constant=constant), self._until_measured())
             if again.ended:
                 self._remarks.append(f"together: {again.ended_by}")
                 return

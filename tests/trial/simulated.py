@@ -10,6 +10,7 @@ of one that makes shorter only what is waited for anyway, and of one that gains 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import random
@@ -20,20 +21,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gputui.collect.child import ChildEnding
 from gputui.cures import hook
 from gputui.trial.alternation import Alternation
+from gputui.trial.program_runs import until_sure
 from gputui.trial.proof import MeasuredGain, gain_of_pairs, gain_of_runs
 from gputui.trial.runs import (
     MEASURED_S,
     WITH_PAUSES_S,
     Block,
-    ProgramResult,
     RunInFolder,
     RunStep,
     Steps,
-    is_measured,
-    run_step,
+    step_of,
 )
 from gputui.trial.trials import PROMISING
 
@@ -400,64 +399,120 @@ def switched(
     return Simulated(gains, program.now_s, tuple(run.steps.blocks))
 
 
-def by_runs(kind: Kind, seed: str, gain: float = 1.0, *, with_pauses: bool = False) -> Simulated:
-    """Runs of their own: without the cure, with it, and where that shows something, with and
-    without."""
+SPREADS = (0.0, 0.0, 0.0, 0.004, 0.004, 0.005, 0.005, 0.008, 0.040, 0.048, 0.058, 0.099)
+"""What runs of twelve programs differed by that ran two to five times on one host with H200s: as
+they are, or with a cure that did nothing (standard deviations of the logarithm of a step, which few
+blocks were timed for in the last four)."""
+
+Differ = Callable[[random.Random], Callable[[], float]]
+
+
+def as_measured(rng: random.Random) -> Callable[[], float]:
+    """What runs of a program differ by, as factors."""
+    spread = rng.choice(SPREADS)
+    return lambda: math.exp(rng.gauss(0, spread))
+
+
+def two_speeds(rng: random.Random) -> Callable[[], float]:
+    """Each run is at one of two speeds from its start to its end."""
+    slow = rng.uniform(1.05, 1.5)
+    return lambda: rng.choice((1.0, slow))
+
+
+def _until_sure(least_s: float, off: Sequence[RunStep], run: SimulatedRun, _seconds: float) -> str:
+    return until_sure(run, least_s, off)
+
+
+def by_runs(
+    kind: Kind,
+    seed: str,
+    gain: float = 1.0,
+    *,
+    with_pauses: bool = False,
+    differ: Differ = as_measured,
+    each: int = 2,
+) -> list[MeasuredGain]:
+    """What runs of their own say, in turn without the cure and with it, with it and without: of one
+    run each, and where that shows something of two, and so on."""
     steps: dict[bool, list[RunStep]] = {False: [], True: []}
-    seconds = 0.0
+    gains: list[MeasuredGain] = []
     least_s = WITH_PAUSES_S if with_pauses else MEASURED_S
-    for number, is_on in enumerate((False, True, True, False)):
+    factor = differ(random.Random(f"{seed} differ"))
+    for number, is_on in enumerate((False, True, True, False) * each):
+        if len(gains) == each or (gains and gains[0].middle < PROMISING):
+            break
         rng = random.Random(seed)
         program = kind(rng, gain)
         rng.seed(f"{seed} {number}")  # the same program, other steps
         program.is_on = is_on
-        run = _run(program, rng, (), lambda run, _: is_measured(run, least_s))
-        ended = ChildEnding(0, None, "")
-        result = ProgramResult(
-            run.steps, frozenset(), {}, {}, ended, "measured", program.now_s, None, ()
-        )
-        step = run_step(result, with_pauses=with_pauses)
-        steps[is_on] += [step] if step is not None else []
-        seconds += program.now_s
-        if number == 1 and steps[False][0].ns < PROMISING * steps[True][0].ns:
-            break
-    return Simulated((gain_of_runs(steps[False], steps[True], 1),), seconds)
+        off = steps[False] if is_on and not steps[True] else ()
+        until = functools.partial(_until_sure, least_s, off)
+        step = step_of(_run(program, rng, (), until).steps.blocks)
+        steps[is_on].append(step._replace(ns=step.ns * factor()))
+        if number % 2:
+            known = gain_of_runs(steps[False], steps[True], 1)
+            gains += [known] if known is not None else []
+    return gains
 
 
-def _percent(trials: Iterable[Simulated]) -> str:
-    claimed = [trial.claimed is not None for trial in trials]
-    return f"{100 * sum(claimed) / len(claimed):.1f}"
+def _percent(are: Iterable[bool]) -> str:
+    kept = list(are)
+    return f"{100 * sum(kept) / len(kept):.1f}" if kept else ""
 
 
-def _covered(trials: Iterable[Simulated]) -> str:
-    gains = [gain for trial in trials for gain in trial.gains if gain is not None]
-    hold = sum(gain.low <= 1.0 <= gain.high for gain in gains)
-    return f"{100 * hold / len(gains):.1f} of {len(gains)}" if gains else ""
+def _claimed(gains: Iterable[MeasuredGain]) -> str:
+    return _percent(gain.is_claimed for gain in gains)
 
 
-def _print_table(trials: int, names: Sequence[str]) -> None:
-    print(
-        "| steps | nothing | its intervals hold 1 | nothing, by runs | 1.1× | 1.3× | 2× | after "
-        "| 1.3×, by runs |"
-    )
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+def _held(gains: Iterable[MeasuredGain]) -> str:
+    return _percent(gain.low <= 1.0 <= gain.high for gain in gains)
+
+
+def _print_switched(trials: int, names: Sequence[str]) -> None:
+    print("| steps | nothing | its intervals hold 1 | 1.1× | 1.3× | 2× | after |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     for name in names:
         kind = KINDS[name]
-        few = max(1, trials // 10)
         nothing = [switched(kind, f"{name} {n}", cures=1 + n % 3) for n in range(trials)]
-        cells = [_percent(nothing), _covered(nothing)]
-        cells.append(_percent(by_runs(kind, f"{name} {n}") for n in range(trials)))
+        cells = [
+            _percent(trial.claimed is not None for trial in nothing),
+            _held(gain for trial in nothing for gain in trial.gains if gain is not None),
+        ]
         for gain in (1.1, 1.3, 2.0):
-            of_gain = [switched(kind, f"{name} {gain} {n}", gain) for n in range(few)]
-            cells.append(_percent(of_gain))
+            few = range(max(1, trials // 10))
+            of_gain = [switched(kind, f"{name} {gain} {n}", gain) for n in few]
+            cells.append(_percent(trial.claimed is not None for trial in of_gain))
         seconds = [trial.seconds for trial in of_gain if trial.claimed is not None]
         cells.append(f"{median(seconds):.0f} s" if seconds else "")
-        has_pauses = name in ("saving", *WAITING)
-        cells.append(
-            _percent(by_runs(kind, f"{name} {n}", 1.3, with_pauses=has_pauses) for n in range(few))
-        )
         about = " ".join((kind.__doc__ or "").split())
         print(f"| {name}: {about} | {' | '.join(cells)} |", flush=True)
+
+
+def _print_by_runs(trials: int, names: Sequence[str]) -> None:
+    """Of one run each and of two, as it is at the end: where the first show nothing there are no
+    others."""
+    one_each = "nothing, one run each | its intervals hold 1 | 1.3× | 2×"
+    print(f"\n| steps | {one_each} | {one_each.replace('one run', 'two runs')} |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    for name in names:
+        kind, has_pauses = KINDS[name], name in ("saving", *WAITING)
+        nothing = [by_runs(kind, f"{name} {n}") for n in range(trials)]
+        of_gain = [
+            [
+                by_runs(kind, f"{name} {gain} {n}", gain, with_pauses=has_pauses)
+                for n in range(max(1, trials // 10))
+            ]
+            for gain in (1.3, 2.0)
+        ]
+        cells = []
+        for last in (0, -1):
+            cells += [_claimed(gains[last] for gains in nothing)]
+            cells += [_held(gains[last] for gains in nothing)]
+            cells += [_claimed(gains[last] for gains in each) for each in of_gain]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    runs = [by_runs(steady, f"speeds {n}", differ=two_speeds, each=4) for n in range(trials)]
+    said = [f"{_claimed(gains[:each][-1] for gains in runs)}" for each in (1, 2, 3, 4)]
+    print(f"\nWhole runs at two speeds, 1 to 4 runs each, nothing to gain: {', '.join(said)} %")
 
 
 if __name__ == "__main__":
@@ -465,4 +520,5 @@ if __name__ == "__main__":
     parser.add_argument("kinds", nargs="*", default=list(KINDS))
     parser.add_argument("--trials", type=int, default=1000)
     options = parser.parse_args()
-    _print_table(options.trials, options.kinds)
+    _print_switched(options.trials, options.kinds)
+    _print_by_runs(options.trials, options.kinds)

@@ -32,7 +32,16 @@ from gputui.trial.proof import (
     student,
 )
 from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps
-from tests.trial.simulated import KINDS, WAITING, Program, Simulated, Switches, by_runs, switched
+from tests.trial.simulated import (
+    KINDS,
+    SPREADS,
+    WAITING,
+    Program,
+    Simulated,
+    Switches,
+    by_runs,
+    switched,
+)
 
 SERIES = 1000
 
@@ -124,7 +133,7 @@ def test_what_is_waited_for_anyway_gains_nothing(name: str) -> None:
     assert len(_claims(trials)) <= 1
     assert any(gain is not None and gain.doubt for trial in trials for gain in trial.gains)
     runs = [by_runs(KINDS[name], f"{name} {n}", 2.0, with_pauses=True) for n in range(8)]
-    assert not _claims(runs)
+    assert not any(gain.is_claimed for gains in runs for gain in gains)
 
 
 def test_a_switch_that_takes_long_is_no_gain() -> None:
@@ -255,7 +264,7 @@ def test_runs_of_their_own_prove_what_is_larger_than_they_differ_by() -> None:
     assert gain_of_runs(_runs(100.0), [], 1) is None
     by_others = gain_of_runs(_runs(100.0), _runs(50.0), 1, [_runs(70.0, 70.2), _runs(30.0, 30.1)])
     assert by_others is not None
-    assert by_others.low > 1.9
+    assert by_others.low > 1.7
 
 
 def test_one_run_each_proves_what_is_larger_than_runs_ever_differ_by() -> None:
@@ -274,12 +283,14 @@ def test_one_run_each_proves_what_is_larger_than_runs_ever_differ_by() -> None:
     assert claimed <= 0.005 * 10 * SERIES
 
 
-def test_runs_of_a_healthy_program_are_covered_as_often_as_said() -> None:
+def test_runs_of_healthy_programs_are_covered_as_often_as_said() -> None:
+    """By what runs of programs differed by on H200s."""
     rng = random.Random(3)
     covered = claimed = 0
     for _ in range(SERIES):
+        spread = rng.choice(SPREADS)
         off, on, other = (
-            _runs(*(math.exp(rng.gauss(0, 0.03)) for _ in range(2))) for _ in range(3)
+            _runs(*(math.exp(rng.gauss(0, spread)) for _ in range(2))) for _ in range(3)
         )
         gain = gain_of_runs(off, on, 1, [other])
         assert gain is not None
@@ -290,6 +301,13 @@ def test_runs_of_a_healthy_program_are_covered_as_often_as_said() -> None:
     assert noisy is not None
     assert noisy.is_claimed, "of two runs each alone nothing could be said"
     assert 0.93 <= covered / SERIES <= 0.98
+
+
+def test_two_speeds_within_runs_are_no_gain() -> None:
+    """Of a run of three seconds that are all at the one, another at the other."""
+    gains = [by_runs(KINDS["bimodal"], f"runs {n}") for n in range(2 * OF_A_KIND)]
+    assert sum(runs[-1].is_claimed for runs in gains) <= 1
+    assert sum(runs[-1].low <= 1.0 <= runs[-1].high for runs in gains) >= 0.85 * len(gains)
 
 
 def test_a_run_that_differs_within_itself_proves_less() -> None:
