@@ -58,6 +58,7 @@ from gputui.trial.runs import (
     run_step,
 )
 from gputui.trial.sameness import (
+    UNKNOWN,
     sameness_of,
     sameness_within_a_run,
 )
@@ -83,6 +84,9 @@ SLIGHT = 1.05
 """A gain in the middle of few pairs from which those that promise nothing get more in another
 run."""
 
+EARLY_S = 0.5
+"""The warm-up of a run with cures whose results are compared with the first steps of another."""
+
 LEAST_TIMED_S = 4.0
 """Without so much for pairs a program is not started again."""
 
@@ -107,6 +111,8 @@ class Trials(ProgramRuns):
         self._from_start: set[str] = set()
         """and from the start of one."""
         self._together: Trial | None = None
+        self._begun: ProgramResult | None = None
+        """A run until anything was switched in it."""
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
         self._round = 0
@@ -336,6 +342,8 @@ class Trials(ProgramRuns):
                 continue
             timed_s = result.seconds - (result.first_block_s or 0.0)
             self._is_brief = self._is_brief or (result.has_ended and timed_s < BRIEF_S)
+            if not beside and self._begun is None:
+                self._begun = result.without_cures(1, bounds)
             if not beside and not any(
                 each.gain is not None and each.gain.is_claimed and not _is_bound(each)
                 for each in open_ones
@@ -583,6 +591,9 @@ class Trials(ProgramRuns):
         is_measured = len(proven) == 1 or {each.candidate.name for each in proven} == self._proven
         if is_measured and not self._round and all(each.same.kind != "unknown" for each in proven):
             return  # others first
+        if is_measured:
+            self._compare(proven)
+            return
         times = self._times
         together = times.setdefault("all", [])
         held = tuple(each.candidate.name for each in proven if each.candidate.cure.in_one_run)
@@ -619,16 +630,9 @@ class Trials(ProgramRuns):
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
-        verdict: Verdict = "gain" if same.kind != "other" else "another result"
-        has_other = bool(self._from_start)
-        self._from_start = {each.candidate.name for each in proven}
-        if is_measured:
-            # Pairs within one run tell more of the gain than runs do.
-            if self._together is not None:
-                self._together = structs.replace(self._together, verdict=verdict, same=same.text)
-            return
-        if has_other:
+        if self._from_start:
             together.clear()  # of fewer of them
+        self._from_start = {each.candidate.name for each in proven}
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured())
@@ -644,7 +648,7 @@ class Trials(ProgramRuns):
         trial = Trial(
             cure=JOINED.join(names),
             result=result_class,
-            verdict=verdict,
+            verdict="gain" if same.kind != "other" else "another result",
             off_ns=off_ns,
             on_ns=on_ns,
             way="a run each",
@@ -652,6 +656,37 @@ class Trials(ProgramRuns):
             gain=off_ns / on_ns,
         )
         self._together = with_gain(trial, gain)
+
+    def _compare(self, proven: Sequence[Measured]) -> None:
+        """Whether results stay the same, step by step, with cures whose gains were measured in one
+        run: of another run with them from soon after its start, beside the first steps of that one,
+        or where these are too few, beside a run as it is."""
+        run_s = self._start_s + MEASURED_S
+        left_s = self._all_left_s if self._round else self._left_s
+        self._remarks = [each for each in self._remarks if not each.startswith(NOT_TOGETHER)]
+        what = "all of them" if len(proven) > 1 else "it"
+        if left_s < run_s:
+            self._remarks.append(f"{NOT_TOGETHER} with {what} from its start, to compare results")
+            return
+        names = tuple(each.candidate.name for each in proven)
+        self._request.tell(f"with {JOINED.join(names)}, to compare results")
+        result = self._run(RunPlan(held=names, warm_s=EARLY_S), self._until_compared)
+        if result.steps is None or result.ended or result.failure:
+            self._remarks.append(f"with {what}: {result.failure or result.ended_by or 'no steps'}")
+            return
+        result_class, same = _result_class(proven), UNKNOWN
+        if self._begun is not None:
+            same = sameness_of(self._begun, result, result_class, constant=False, held=True)
+        if same.kind not in ("same", "rounding") and left_s > 2.0 * run_s and not self._plain:
+            self._plain_run()
+        if same.kind not in ("same", "rounding") and self._plain:
+            same = sameness_of(self._plain[0], result, result_class, constant=False, held=True)
+        self._from_start = set(names)
+        for each in proven:
+            each.same = same if same.kind != "unknown" else each.same
+        if self._together is not None:
+            verdict: Verdict = "gain" if same.kind != "other" else "another result"
+            self._together = structs.replace(self._together, verdict=verdict, same=same.text)
 
     # --- the outcome
 
