@@ -227,12 +227,12 @@ _KINDS: list[Any] = []
 def _give_functions_values(torch: Any) -> None:
     """Has functions of autograd's own (torch.autograd.Function), which call no __torch_function__,
     take values, for good: some tensors are used long after their cure was switched off."""
-    apply = vars(torch.autograd.Function)["apply"].__func__
+    apply = vars(torch.autograd.Function)["apply"]  # of C, from torch 2.14 on
 
-    @functools.wraps(apply)
+    @functools.wraps(torch.autograd.Function.apply)
     def called(kind: Any, *args: Any, **kwargs: Any) -> Any:
         given = [each.value.now() if type(each) in _KINDS else each for each in args]
-        return apply(kind, *given, **kwargs)
+        return apply.__get__(None, kind)(*given, **kwargs)
 
     torch.autograd.Function.apply = classmethod(called)
 
