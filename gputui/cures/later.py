@@ -38,11 +38,11 @@ def writes_of(value: Any) -> Any:
 
 
 MOST_COMPARED_BYTES = 1 << 25
-"""Of a tensor, rows that are as far from each other as it takes."""
+"""Of a tensor at most: of a larger one every second row, or every third, and so on."""
 
 
 def rows_all_over(value: Any) -> Any:
-    """Of a tensor those that are looked at where nobody counts writes."""
+    """Rows from all over a tensor, which are compared where nobody counts what is written to it."""
     every = max(1, value.numel() * value.element_size() // MOST_COMPARED_BYTES)
     return value.detach()[::every] if value.dim() else value.detach()
 

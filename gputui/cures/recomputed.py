@@ -12,7 +12,7 @@ from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
 from .decoding import copy_of_cache, with_forward
 from .later import counting_fused_steps, writes_of_weights
-from .results_kept import has_same_bits, is_tensor, random_states, writes_in
+from .results_kept import called_once, has_same_bits, is_tensor, writes_in
 
 if TYPE_CHECKING:
     from . import Undo
@@ -104,12 +104,10 @@ class ComputedKept(Cure):
                     self.end(WRITTEN)
                 kept.made, kept.is_written = None, True  # it is the program's own from now on
             if kept.made is None:
-                before = random_states(self._torch)
                 # What is made in inference mode does not count how often it is written to.
                 with self._torch.inference_mode(False), self._torch.no_grad():
-                    made = function(*args, **kwargs)
-                is_same = all(map(self._torch.equal, before, random_states(self._torch)))
-                kept.is_written = kept.is_written or not is_same
+                    made, has_drawn = called_once(self._torch, lambda: function(*args, **kwargs))
+                kept.is_written = kept.is_written or has_drawn
                 if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
                     self._room -= bytes_of(made)
                     # What it is of is held with it: its memory is no other's then.

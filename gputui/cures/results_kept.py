@@ -15,6 +15,8 @@ from .data import bytes_of
 from .later import UNCOUNTED, counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 
@@ -67,8 +69,7 @@ class ResultsKept(Cure):
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             owned = (*module.parameters(), *module.buffers())
-            modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
-            key = (*map(_as_given, (*given, *owned)), *kwargs, *modes)
+            key = (*map(_as_given, (*given, *owned)), *kwargs, *_modes(torch))
             kept = self._kept.setdefault(id(module), [])
             for result in kept:
                 if result.key == key and result.state == writes_in(result.made):
@@ -86,12 +87,11 @@ class ResultsKept(Cure):
                 self.look()
                 self._forget()
                 return call(module, *args, **kwargs)
-            before, own = random_states(torch), _numbers_of(module)
-            made = call(module, *args, **kwargs)
+            own = _numbers_of(module)
+            made, has_drawn = called_once(torch, lambda: call(module, *args, **kwargs))
             if (
-                all(map(torch.equal, before, random_states(torch))) and _is_of_tensors(made)
-                and own == _numbers_of(module) and not has_hooks(module)
-                and self._watch(given, owned, made)
+                not has_drawn and _is_of_tensors(made) and own == _numbers_of(module)
+                and not has_hooks(module) and self._watch(given, owned, made)
             ):  # fmt: skip
                 result = _Result(key, (given, owned), made)
                 self._kept[id(module)] = [result, *kept[: MOST_GIVEN - 1]]
@@ -218,6 +218,10 @@ def _as_given(value: Any) -> Any:
     return value if isinstance(value, PLAIN) else object()
 
 
+def _modes(torch: Any) -> tuple[bool, bool]:
+    return torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
+
+
 def is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr")
 
@@ -233,8 +237,14 @@ def _sums(torch: Any, value: Any) -> Any:
     return torch.cat((bits.sum(dtype=torch.int64).reshape(1), sampled.long()))
 
 
-def random_states(torch: Any) -> list[Any]:
-    """The states of what draws random numbers."""
+def called_once(torch: Any, call: Callable[[], Any]) -> tuple[Any, bool]:
+    """What a call gives, and whether it drew random numbers."""
+    before = _random_states(torch)
+    made = call()
+    return made, not all(map(torch.equal, before, _random_states(torch)))
+
+
+def _random_states(torch: Any) -> list[Any]:
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():
         generators += torch.cuda.default_generators
@@ -261,6 +271,7 @@ MOST_INPUTS = 256
 MOST_INPUT_BYTES = 1 << 28
 """and the size of one, which is compared with what is kept."""
 WEIGHTED = 4096
+"""Values of a tensor whose places are in its sums: those of two that are swapped differ."""
 
 
 class InputsKept(Cure):
@@ -359,14 +370,12 @@ class InputsKept(Cure):
             (each.shape, each.dtype, each.device) if isinstance(each, torch.Tensor) else each
             for each in values
         ]
-        modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
         # By a reference: another module may have the number of one that is gone. It is hashed while
         # there is something to hash.
         itself = weakref.ref(module)
         hash(itself)
         weights = [(id(each), writes_of(each)) for each in owned]
-        key = (itself, *words, *kwargs, *weights, *modes)
-        return key, given
+        return (itself, *words, *kwargs, *weights, *_modes(torch)), given
 
     def _is_dense(self, tensor: Any) -> bool:
         """Whether it has bits that are summed and compared: sparse, nested and quantized tensors,
@@ -405,10 +414,8 @@ class InputsKept(Cure):
                 self._is_on = False
                 self.end("a model gives something else for equal tensors")
             return made
-        before = random_states(torch)
-        made = call()
-        is_drawn = not all(map(torch.equal, before, random_states(torch)))
-        held = None if is_drawn else _copy_of(made)
+        made, has_drawn = called_once(torch, call)
+        held = None if has_drawn else _copy_of(made)
         if held is not None and 8 * bytes_of(made) < free_bytes_of_gpu(torch):
             if len(self._kept) >= MOST_INPUTS:
                 del self._kept[next(iter(self._kept))]
