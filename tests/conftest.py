@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gputui.state import Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.schemas_for_tests import checked
 
 DATA = Path(__file__).parent / "data"

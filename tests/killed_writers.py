@@ -16,10 +16,12 @@ import signal
 import sys
 from pathlib import Path
 
+from gputui.base import JournalError
 from gputui.model.events import AnyEvent, CaptureDelta, Distribution, KernelDelta, RunOutput
 from gputui.state import Session
-from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
-from gputui.store.journal.reader import recording_files
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import open_journal, recording_files
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, attached, header, run_started
 from tests.sessions_for_tests import contents
 

@@ -26,7 +26,8 @@ from gputui.cli.record import UnattendedRecorder, Wake, print_answer
 from gputui.model.events import Alert, AnyEvent, ClockCompared, Header
 from gputui.playback.player import Playback
 from gputui.state.session import ClockOffset, HostNews, Link
-from gputui.store.journal import JournalWriter, default_path, make_folder
+from gputui.store import default_path, make_folder
+from gputui.store.journal.writer import JournalWriter
 
 if TYPE_CHECKING:
     from gputui.collect.hosts import FarRun, HostTarget

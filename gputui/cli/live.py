@@ -42,9 +42,10 @@ def record(watch: Watch) -> int:
     """Record without a screen; the exit status."""
     import time
 
+    from gputui.base import JournalError, TakenError
     from gputui.cli.record import RecordOptions
     from gputui.cli.record import record as run
-    from gputui.store.journal import JournalError, TakenError, default_path, make_folder
+    from gputui.store import default_path, make_folder
 
     options, request = watch.options, watch.request
     _check_only(options)
@@ -111,8 +112,10 @@ def screen(watch: Watch) -> int:
         start_driver()
         import time
 
+        from gputui.base import JournalError
         from gputui.collect.live import Live
-        from gputui.store.journal import JournalError, JournalWriter, RunRecorder, default_path
+        from gputui.store import default_path
+        from gputui.store.journal.writer import JournalWriter, RunRecorder
 
         watching = _live_options(watch, capture, output, pass_through=False)
         try:

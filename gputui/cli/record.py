@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from gputui.base import JournalError
 from gputui.base.sanitize import cut_to_width, sanitize
 from gputui.base.standard_streams import begin_line, columns, draw, notify, release_streams, say
 from gputui.collect.child import ENDING_S, GRACE_S
@@ -28,8 +29,8 @@ from gputui.model.events import Alert, RunEnded
 from gputui.report.tables import metric_text
 from gputui.state import Gpu, Run, Session, remarks
 from gputui.store import snapshot_path
-from gputui.store.journal import JournalError, JournalWriter, Limits
-from gputui.store.journal.writer import RecordingWriter
+from gputui.store.journal import Limits
+from gputui.store.journal.writer import JournalWriter, RecordingWriter
 
 if TYPE_CHECKING:
     from gputui.render.prometheus_server import Exporter

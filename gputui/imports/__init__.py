@@ -25,10 +25,10 @@ from gputui.attribute.arrays import (
     pick,
     stack,
 )
+from gputui.base import JournalError
 from gputui.model.events import NO_PAYLOAD, AnyEvent, ProcessAttached, ProcessDetached
 from gputui.model.hub import Numbering
 from gputui.ring import FLAG_COLORED, FLAG_PAYLOAD, SLOT, STRING_BYTES_MAX, RecordKind
-from gputui.store.journal import JournalError
 from gputui.store.trace import TraceWriter
 
 if TYPE_CHECKING:

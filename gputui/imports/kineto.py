@@ -25,7 +25,7 @@ from gputui.attribute.arrays import (
 )
 from gputui.attribute.distributions import ValueSums
 from gputui.attribute.operation_sums import MemorySums
-from gputui.base import VERSION
+from gputui.base import VERSION, JournalError
 from gputui.base.sanitize import sanitize
 from gputui.imports import ABSENT, Clock, ImportedReading, ProcessFacts, RangeRecords, RangeRows
 from gputui.imports.kineto_columns import (
@@ -59,8 +59,7 @@ from gputui.model.hub import Numbering
 from gputui.model.naming import NOT_A_STEP, demangle, step_rank
 from gputui.ring import RecordKind
 from gputui.store import open_regular
-from gputui.store.journal import JournalError
-from gputui.store.journal.files import CompressionError, expanded
+from gputui.store.journal import CompressionError, expanded
 from gputui.store.trace import TraceWriter
 
 # Ranges of threads as pushes and pops where they nest, as starts and ends where they do not.

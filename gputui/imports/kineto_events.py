@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from gputui.attribute.arrays import Bools, Int64s
+from gputui.base import JournalError
 from gputui.base.decoding import json_decoder
-from gputui.store.journal import JournalError
 
 PORTION_BYTES = 1 << 20
 

@@ -42,7 +42,7 @@ from gputui.model.events import (
 )
 from gputui.playback.job_members import MAX_MEMBERS, Machines, Member, Open, members_of
 from gputui.store import SUFFIXES
-from gputui.store.journal import JournalReader, RotatedReader, open_journal
+from gputui.store.journal.reader import JournalReader, RotatedReader, open_journal
 from gputui.store.recordings import recordings_in
 
 if TYPE_CHECKING:

@@ -29,9 +29,14 @@ from gputui.model.events import (
     MachineSample,
     RunEnded,
 )
-from gputui.store.journal import JournalReader, RotatedReader
-from gputui.store.journal.files import Repeats
-from gputui.store.journal.reader import DamagedError, RecordingReader, decode
+from gputui.store.journal import Repeats
+from gputui.store.journal.reader import (
+    DamagedError,
+    JournalReader,
+    RecordingReader,
+    RotatedReader,
+    decode,
+)
 
 # The files of a recording, or another source's events, as lines that can be read again one by
 # one.

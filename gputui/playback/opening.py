@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from gputui.base import JournalError
 from gputui.base.standard_streams import standard_input
 from gputui.model.events import About, AnyEvent, CaptureDelta, MachineSample, RunEnded, Scope
 from gputui.model.units import moment
@@ -22,9 +23,8 @@ from gputui.playback.job_members import members_of
 from gputui.state import Run, Session
 from gputui.state.fold import gpu_of
 from gputui.store import open_regular, trace_path
-from gputui.store.journal import JournalError, JournalReader, open_journal
-from gputui.store.journal.files import CompressionError, expanded, is_compressed
-from gputui.store.journal.reader import HEADER_BEGINS, RecordingReader
+from gputui.store.journal import CompressionError, expanded, is_compressed
+from gputui.store.journal.reader import HEADER_BEGINS, JournalReader, RecordingReader, open_journal
 
 if TYPE_CHECKING:
     from gputui.imports.kineto import KinetoTrace

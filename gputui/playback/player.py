@@ -20,8 +20,7 @@ from gputui.playback.index import Index, Moment
 from gputui.playback.line_index import LineKind
 from gputui.playback.opening import open_recording, remarks
 from gputui.state import Session
-from gputui.store.journal import open_journal
-from gputui.store.journal.reader import RecordingReader
+from gputui.store.journal.reader import RecordingReader, open_journal
 
 # Where in a recording to go: to a time, a moment, or samples back.
 

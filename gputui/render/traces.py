@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gputui.base import JournalError
 from gputui.imports.kineto_columns import TimedRows
 from gputui.model import units
 from gputui.model.events import MachineSample, Numbered, SampledCounters
@@ -30,16 +31,7 @@ from gputui.playback.opening import (
 from gputui.report.schema import AnyColumn, AnyTable, Cell, Column, Show, Table, count, text, time
 from gputui.state import Run, Session, gpu_of
 from gputui.store import trace_path
-from gputui.store.journal import JournalError
-from gputui.store.trace import (
-    TRACE,
-    Int64s,
-    Slots,
-    TraceKind,
-    TraceReader,
-    TraceWriter,
-    UInt32s,
-)
+from gputui.store.trace import TRACE, Int64s, Slots, TraceKind, TraceReader, TraceWriter, UInt32s
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from gputui.report.explain.time_tree import TimeTree
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.state import Run, Session
 from gputui.state.run import MarkedSteps
-from gputui.store.journal import JournalWriter, default_path, make_folder
+from gputui.store import default_path, make_folder
+from gputui.store.journal.writer import JournalWriter
 from gputui.trial.proof import LEAST_GAIN, NEAR
 from gputui.trial.runs import LAST_LINES, in_folder
 

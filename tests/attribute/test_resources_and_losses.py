@@ -22,7 +22,7 @@ from gputui.ring import REFUSED_DEFERRED, UNKNOWN_DEVICE, RecordKind, Resource
 from gputui.ring.reader import RingHealth
 from gputui.state import Session
 from gputui.store import trace_path
-from gputui.store.journal.files import Preamble
+from gputui.store.journal import Preamble
 from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.events_for_tests import at, attached, gpu, header, run_started

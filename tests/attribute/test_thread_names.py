@@ -26,7 +26,7 @@ from gputui.report.tables import run_tables
 from gputui.ring import SLOT, RecordKind
 from gputui.state import Session
 from gputui.store import trace_path
-from gputui.store.journal.files import Preamble
+from gputui.store.journal import Preamble
 from gputui.store.trace import TraceReader, TraceWriter
 from tests.attribute.capture_program import MAIN, START_NS, Program, Traced
 from tests.imports.nsys_for_tests import PID, TASK, Export

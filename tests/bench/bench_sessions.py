@@ -45,7 +45,8 @@ from gputui.playback.player import Playback
 from gputui.render import formats
 from gputui.state import Session
 from gputui.store import trace_path
-from gputui.store.journal import JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from gputui.store.trace import TRACE, TraceKind, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 

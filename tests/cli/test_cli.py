@@ -25,7 +25,7 @@ from gputui.cli.dispatch import run
 from gputui.cli.doctor import self_test
 from gputui.inject.environment import library_path
 from gputui.state import Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 
 PROGRAM = [sys.executable, "-m", "gputui"]
 LIMIT_S = 120

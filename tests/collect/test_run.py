@@ -20,7 +20,8 @@ from gputui.render.summary import facts_lines
 from gputui.report.windows import cost_of
 from gputui.state import Run as RunState
 from gputui.state import Session
-from gputui.store.journal import JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import header
 
 

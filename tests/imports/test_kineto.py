@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gputui
+from gputui.base import JournalError
 from gputui.imports import RangeRows, kineto, kineto_columns, kineto_events
 from gputui.imports.kineto import KinetoTrace, NestedRanges
 from gputui.imports.kineto_columns import RANGE, OperationTable, TimedRows
@@ -31,7 +32,6 @@ from gputui.report.phases import main_step, phase_rows
 from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows
 from gputui.ring import RecordKind
 from gputui.state import Session
-from gputui.store.journal import JournalError
 from tests.imports.kineto_for_tests import EPOCH_NS, PID, US, training
 from tests.sessions_for_tests import read_whole
 

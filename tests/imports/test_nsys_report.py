@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.base import JournalError
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import CaptureDelta, Payload
@@ -29,7 +30,7 @@ from gputui.report.statistics import api_rows, kernel_rows, memory_size_rows, me
 from gputui.report.tables import run_tables
 from gputui.report.tables.phases import mark_rows
 from gputui.state import Run, Session
-from gputui.store.journal import JournalError, JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from tests.imports.nsys_for_tests import EPOCH_NS, PID, REAL, TASK, Export
 from tests.sessions_for_tests import read_whole
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from gputui.base import JournalError
 from gputui.cli.dispatch import run as gputui
 from gputui.playback.opening import open_recording
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import api_rows, category_rows, kernel_rows, memory_time_rows
 from gputui.state import Session
-from gputui.store.journal import JournalError
 from tests.sessions_for_tests import read_whole
 
 RANGES = """\

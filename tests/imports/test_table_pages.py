@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputui.attribute.arrays import LATEST_NS
+from gputui.base import JournalError
 from gputui.imports.nsys import table_pages
 from gputui.imports.nsys.database import Database
 from gputui.imports.nsys.table_pages import EVERY_ROW, RowChoice, RowTimes, TablePages, UnusualTable
-from gputui.store.journal import JournalError
 
 COLUMNS = ("start", "a", "b", "text", "real", "payload")
 DECLARED = "start INTEGER, a INTEGER, b, text TEXT, real REAL, payload"

@@ -79,7 +79,7 @@ def test_every_table_can_be_had_by_name(run: gputui.Run) -> None:
 
 
 def test_samples_are_those_of_the_recording(run: gputui.Run) -> None:
-    from gputui.store.journal import JournalReader
+    from gputui.store.journal.reader import JournalReader
 
     samples = [one for one in JournalReader.open(RECORDING) if isinstance(one, MachineSample)]
     every = gputui.read(RECORDING).rows()

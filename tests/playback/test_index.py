@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gputui.base import JournalError
 from gputui.model.events import AnyEvent, CaptureDelta, OpenRange, RunOutput
 from gputui.playback.index import Index
 from gputui.playback.line_index import LineKind
 from gputui.playback.opening import load
 from gputui.playback.player import Playback
 from gputui.state import Session
-from gputui.store.journal import JournalError, JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, attached, run_ended, run_started
 from tests.playback.test_playback import LONG_S, View, session_events
 from tests.sessions_for_tests import contents

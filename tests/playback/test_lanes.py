@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gputui.base import JournalError
 from gputui.playback.lanes import LaneKind, Spans, TracedLanes, open_lanes, read_lanes
 from gputui.playback.opening import Loaded, load, open_import
 from gputui.state import Session
-from gputui.store.journal import JournalError
 from gputui.store.trace import TRACE, TraceKind, TraceReader, TraceWriter
 from tests.conftest import DATA
 from tests.events_for_tests import attached, header, run_started

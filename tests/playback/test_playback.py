@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gputui.base import JournalError
 from gputui.imports.kineto import KinetoTrace
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import (
@@ -33,7 +34,8 @@ from gputui.playback.opening import check_readable, open_recording
 from gputui.playback.player import Playback
 from gputui.report.summary_document import summary_document
 from gputui.state import Session
-from gputui.store.journal import JournalError, JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, attached, gpu, header, run_ended, run_started
 from tests.imports.kineto_for_tests import training
 from tests.imports.nsys_for_tests import EPOCH_NS, Export

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gputui.base import JournalError
 from gputui.playback.opening import load, read_stretch
 from gputui.report.explain.time_tree import main_loops
 from gputui.report.phases import phase_rows
 from gputui.report.statistics import kernel_rows
-from gputui.store.journal import JournalError
 from gputui.tui.tour import FOLDER
 from tests.conftest import DATA
 

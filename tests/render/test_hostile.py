@@ -25,11 +25,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gputui.base import JournalError
 from gputui.cli.dispatch import run as gputui
 from gputui.playback.player import Playback
 from gputui.state import Session
 from gputui.store import trace_path
-from gputui.store.journal import JournalError
 from gputui.store.trace import RECORDS_AT
 from tests.conftest import DATA
 from tests.imports.nsys_for_tests import Export

@@ -35,7 +35,8 @@ from gputui.render.prometheus import figures, labels_text, series_name
 from gputui.report.phases import phase_rows
 from gputui.report.tables import own_tables
 from gputui.state import HISTORY_SAMPLES, Session
-from gputui.store.journal import JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from tests.conftest import DATA
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.render.pages_for_tests import Page

@@ -11,7 +11,7 @@ import pytest
 
 from gputui.cli.dispatch import run
 from gputui.state import Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from gputui.store.recordings import delete_recording, rename_recording
 
 CODE = "import os, sys; open(os.environ['GPUTUI_SNAPSHOT'], 'wb').write(sys.argv[1].encode())"

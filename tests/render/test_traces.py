@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputui.base import JournalError
 from gputui.cli.dispatch import run as gputui
 from gputui.imports.nsys import NsysReport
 from gputui.model.events import GpuSample, HostSample, MachineSample
@@ -27,7 +28,8 @@ from gputui.report.tables.launches import shape_rows
 from gputui.report.tables.time import leaf_rows
 from gputui.state import Session
 from gputui.store import trace_path
-from gputui.store.journal import JournalError, JournalReader, JournalWriter
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from gputui.store.trace import HEAD, RECORDS_AT, TRACE, TraceKind, TraceReader, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.imports.kineto_for_tests import US, training

@@ -33,7 +33,8 @@ from gputui.render.formats import summary
 from gputui.report.alerts import Alerts, ThresholdError, alert_text, parse
 from gputui.report.summary_document import summary_document
 from gputui.state import Session, lasting_alerts
-from gputui.store.journal import JournalWriter, Limits
+from gputui.store.journal import Limits
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 from tests.schemas_for_tests import check
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from gputui.report.phases import PhaseRow, phase_rows
 from gputui.state import Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.conftest import DATA
 
 STEPS = 12

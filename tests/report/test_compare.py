@@ -35,7 +35,8 @@ from gputui.report.change import changes
 from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.state import Session
-from gputui.store.journal import JournalWriter, Limits
+from gputui.store.journal import Limits
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 
 Make = Callable[..., list[AnyEvent]]

@@ -33,7 +33,7 @@ from gputui.playback.index import Index
 from gputui.playback.opening import load, open_recording
 from gputui.render import formats
 from gputui.render.formats import Need
-from gputui.store.journal import JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from gputui.store.trace import LEAST_LIMIT, TRACE, TraceKind, TraceWriter
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.imports.kineto_for_tests import training

@@ -27,7 +27,7 @@ from gputui.report.comparable import Subject
 from gputui.report.compare import Comparison, Condition, compare
 from gputui.report.machine_now import machine_lines
 from gputui.state import Session
-from gputui.store.journal import JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, gpu, header, run_ended, run_started
 
 Power = Callable[[int], float]

@@ -20,7 +20,7 @@ from gputui.report.scope import (
     why_no_stretch,
 )
 from gputui.state import Run, Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.conftest import DATA
 from tests.sessions_for_tests import analysed
 

@@ -20,7 +20,7 @@ from gputui.model.events import (
 )
 from gputui.model.naming import is_kernel_launch
 from gputui.state import Launched, Run, Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.conftest import DATA
 from tests.events_for_tests import at, attached, defined, header, run_started, times
 

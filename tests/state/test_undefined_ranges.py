@@ -6,7 +6,7 @@ from gputui.model.events import CaptureDelta, RangeDefined
 from gputui.playback.opening import load
 from gputui.state import Run, Session
 from gputui.state.remarks import remarks
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.conftest import DATA
 
 

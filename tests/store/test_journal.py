@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gputui.base import JournalError
 from gputui.cli.dispatch import run as gputui
 from gputui.model.events import (
     AnyEvent,
@@ -27,16 +28,10 @@ from gputui.model.events import (
     StepOperations,
 )
 from gputui.state import Session
-from gputui.store import numbered_path
-from gputui.store.journal import (
-    JournalError,
-    JournalReader,
-    JournalWriter,
-    Limits,
-    RunRecorder,
-    default_path,
-    open_journal,
-)
+from gputui.store import default_path, numbered_path
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import JournalReader, open_journal
+from gputui.store.journal.writer import JournalWriter, RunRecorder
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started
 from tests.sessions_for_tests import contents
 

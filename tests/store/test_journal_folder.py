@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gputui.base import JournalError
 from gputui.model.events import AnyEvent, HostSample, MachineSample, RunOutput
 from gputui.store import snapshot_path, trace_path
-from gputui.store.journal import JournalError, JournalWriter, Limits, open_journal
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import open_journal
+from gputui.store.journal.writer import JournalWriter
 from gputui.store.recordings import (
     RecordingEntry,
     belongings,

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gputui.base import JournalError
 from gputui.cli.declaration import UsageError
 from gputui.cli.dispatch import run as gputui
 from gputui.cli.recordings import one_recording
@@ -16,7 +17,9 @@ from gputui.model.events import AnyEvent, LineDefined, RunOutput
 from gputui.playback.index import Index
 from gputui.playback.opening import open_recording
 from gputui.state import Session
-from gputui.store.journal import JournalError, JournalWriter, Limits, RotatedReader, open_journal
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import RotatedReader, open_journal
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import at, defined, header, run_ended, run_started
 from tests.sessions_for_tests import contents
 from tests.store.test_journal_sums import BEGINNING, busy

@@ -40,9 +40,8 @@ from gputui.model.events import (
     ThreadLaunches,
 )
 from gputui.state import Session
-from gputui.store.journal import JournalReader, JournalWriter
-from gputui.store.journal.reader import HELD_BYTES, HeldLines
-from gputui.store.journal.writer import ProcessSum, Sums
+from gputui.store.journal.reader import HELD_BYTES, HeldLines, JournalReader
+from gputui.store.journal.writer import JournalWriter, ProcessSum, Sums
 from tests.events_for_tests import at, attached, defined, gpu, header, run_ended, run_started, times
 from tests.sessions_for_tests import contents
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gputui.model.events import GpuFacts
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.events_for_tests import header
 
 

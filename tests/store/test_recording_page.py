@@ -16,7 +16,7 @@ import pytest
 from gputui.model.events import KINDS as SOURCE_KINDS
 from gputui.model.events import WRITTEN_KINDS as KINDS
 from gputui.model.events import CaptureSum, Header
-from gputui.store.journal import JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from tests.reference import DOCS
 
 DATA = Path(__file__).parents[1] / "data"

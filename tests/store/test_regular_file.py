@@ -13,7 +13,7 @@ import pytest
 from gputui.base import JournalError
 from gputui.playback.player import Playback
 from gputui.store import open_regular
-from gputui.store.journal import open_journal
+from gputui.store.journal.reader import open_journal
 from gputui.store.trace import TraceReader
 
 READERS = (

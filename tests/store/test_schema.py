@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 import gputui
+from gputui.base import JournalError
 from gputui.model import events
 from gputui.model.events import JOURNAL_SCHEMA
-from gputui.store.journal import JournalError, JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.reference import written_shapes
 
 DATA = Path(__file__).parents[1] / "data"

@@ -16,7 +16,7 @@ from gputui.model.events.distributions import Accumulator
 from gputui.model.hub import Numbering
 from gputui.model.steps import SLOW, blocks_of
 from gputui.ring import SLOT, RecordKind
-from gputui.store.journal import JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import header
 
 NAMES = {

@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from gputui.model.events import AnyEvent
 from gputui.state.session import Link
 from gputui.store import default_folder
-from gputui.store.journal import JournalWriter, Limits
+from gputui.store.journal import Limits
+from gputui.store.journal.writer import JournalWriter
 from gputui.tui.source import Options
 from gputui.tui.tour import FOLDER
 from tests.conftest import DATA

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputui.model.events import AnyEvent, CaptureDelta, MachineSample
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from gputui.tui.source import Options
 from gputui.tui.tour import FOLDER
 from tests.conftest import DATA

@@ -15,7 +15,9 @@ from textual import events
 from gputui.model.events import RunEnded, RunStarted
 from gputui.playback.player import Playback
 from gputui.store import default_folder
-from gputui.store.journal import JournalReader, JournalWriter, Limits
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import JournalReader
+from gputui.store.journal.writer import JournalWriter
 from gputui.tui.source import Options
 from gputui.tui.views.sessions import SessionsView
 from tests.conftest import DATA

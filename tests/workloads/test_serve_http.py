@@ -16,7 +16,7 @@ import pytest
 
 from gputui.collect.serving_pages import read_page
 from gputui.state import Session
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from workloads.serve.client import Answer, Server, ask, figures, load
 
 SERVE = (

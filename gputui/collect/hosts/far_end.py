@@ -25,8 +25,8 @@ from gputui.collect.live import Sampler
 from gputui.model.events import ClockRead
 from gputui.model.hub import Hub
 from gputui.store import default_folder, make_folder, open_regular, stamped_name
-from gputui.store.journal import JournalWriter
-from gputui.store.journal.files import Compressor, compressor_for
+from gputui.store.journal import Compressor, compressor_for
+from gputui.store.journal.writer import JournalWriter
 
 # The far end: this machine's events as a journal on standard output.
 #

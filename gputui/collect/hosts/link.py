@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gputui.base import VERSION
+from gputui.base import VERSION, JournalError
 from gputui.base.sanitize import sanitize
 from gputui.collect.hosts import (
     MOST_NOISE_BYTES,
@@ -61,8 +61,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.state.session import ClockOffset, HostNews, Link, State
-from gputui.store.journal import JournalError, JournalReader
-from gputui.store.journal.reader import DamagedError
+from gputui.store.journal.reader import DamagedError, JournalReader
 from gputui.store.journal.reader import Written as Recorded
 
 # The difference between two hosts' clocks, from round trips over the link.

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from gputui.base import VERSION
+from gputui.base import VERSION, JournalError
 from gputui.base.sanitize import sanitize
 from gputui.imports import Clock
 from gputui.imports.nsys.database import Database
@@ -30,8 +30,7 @@ from gputui.model.events import (
     RunStarted,
 )
 from gputui.store import open_regular
-from gputui.store.journal import JournalError
-from gputui.store.journal.files import CompressionError, expanded
+from gputui.store.journal import CompressionError, expanded
 from gputui.store.trace import TraceWriter
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import numpy as np
 
 from gputui.attribute.arrays import Int64s
+from gputui.base import JournalError
 from gputui.base.sanitize import sanitize
 from gputui.imports.nsys.table_pages import (
     EVERY_ROW,
@@ -25,7 +26,6 @@ from gputui.imports.nsys.table_pages import (
     UnusualTable,
 )
 from gputui.store import open_regular
-from gputui.store.journal import JournalError
 
 ROWS_AT_ONCE = 1 << 15
 

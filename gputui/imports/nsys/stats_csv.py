@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from gputui.base import VERSION
+from gputui.base import VERSION, JournalError
 from gputui.base.sanitize import sanitize
 from gputui.model.events import (
     JOURNAL_SCHEMA,
@@ -37,7 +37,6 @@ from gputui.model.events import (
 )
 from gputui.model.events.distributions import encoded_values
 from gputui.model.naming import api_name
-from gputui.store.journal import JournalError
 
 # What each CSV table of `nsys stats` has in a row.
 

@@ -356,9 +356,9 @@ _SNAPSHOT = Format(
 def _stacks(run: Run | None) -> list[tuple[tuple[str, ...], int]]:
     """Phases with a cause innermost, of a program that names no ranges the causes alone, and the
     GPU's time of each, ns. Raises JournalError where none is known."""
+    from gputui.base import JournalError
     from gputui.report.explain.time_tree import time_tree
     from gputui.report.tables.time import icicle, icicle_of_step
-    from gputui.store.journal import JournalError
 
     if run is not None:
         whole = icicle(run)

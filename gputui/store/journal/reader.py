@@ -26,7 +26,7 @@ from gputui.model.events import (
     RunEnded,
 )
 from gputui.store import SUFFIXES, numbered_path, open_regular
-from gputui.store.journal.files import CompressionError, Repeats, expanded, is_compressed
+from gputui.store.journal import CompressionError, Repeats, expanded, is_compressed
 
 # Capture events held back, undecoded, until a sum makes them unnecessary.
 

@@ -29,7 +29,7 @@ from gputui.model.events import (
 )
 from gputui.model.merge import merger_of
 from gputui.store import make_folder, numbered_path
-from gputui.store.journal.files import Compressor, Limits, Preamble, compressor_for
+from gputui.store.journal import Compressor, Limits, Preamble, compressor_for
 from gputui.store.journal.reader import decoder
 
 # Running totals written between capture events, so that a reader of the final state can skip the

@@ -30,7 +30,7 @@ from gputui.collect.hosts.far_end import FarRunError
 from gputui.collect.hosts.fleet import Fleet
 from gputui.model.events import AnyEvent
 from gputui.state.session import Hosts
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.collect.hosts.conftest import PATIENCE_S, SSH, Server
 
 ROOT = Path(__file__).parents[3]

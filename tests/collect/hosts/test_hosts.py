@@ -29,7 +29,7 @@ from gputui.collect.hosts.link import ClockEstimate
 from gputui.model.events import Alert, Header, HostSample, MachineSample
 from gputui.report.alerts import Alerts, parse
 from gputui.state.session import ClockOffset, HostNews, Hosts
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.collect.fake_machine import FakeMachine
 from tests.collect.hosts.ssh_server import PATIENCE_S
 
