@@ -489,7 +489,7 @@ class ProgramFacts:
         return True
 
     def collect_parts(self, _collection: Collection) -> DeltaParts:
-        """What is new of both."""
+        """The collections of garbage, and the calls by line, since the last time."""
         collections = tuple(
             GarbageCollections(generation, line, *sums)
             for (generation, line), sums in self._collections.items()

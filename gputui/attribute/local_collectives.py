@@ -49,7 +49,7 @@ class Collective(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """An operation as it was begun."""
+    """What a collective was called with, as it was begun."""
 
     communicator: str
     kind: str
@@ -58,7 +58,7 @@ class Entered(NamedTuple):
 
 
 class CollectiveReport(NamedTuple):
-    """What came since the last time."""
+    """The collectives of a process since the last report."""
 
     collectives: list[Collective]
     entered: list[Entered]

@@ -410,7 +410,7 @@ class _MachineRecorder(UnattendedRecorder):
 
 
 def print_answer(session: Session, run: Run | None, path: Path | None, out: TextIO) -> None:
-    """What the recording at `path` says."""
+    """Print the answer of a run that was recorded at `path`, and how to see more of it."""
     from gputui.render.summary import answer_text, ways_on
 
     try:

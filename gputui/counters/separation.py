@@ -128,12 +128,12 @@ class CounterSamples(NamedTuple):
         return CounterSamples(self.starts_ns[rows], self.ends_ns[rows], self.amounts[rows])
 
     def moved(self, offset_ns: int) -> CounterSamples:
-        """The same, so much later."""
+        """The samples with their times moved to another clock's."""
         return CounterSamples(self.starts_ns + offset_ns, self.ends_ns + offset_ns, self.amounts)
 
 
 def joined_samples(batches: Sequence[CounterSamples], counters: int) -> CounterSamples:
-    """Batches in order as one."""
+    """The samples of all batches, in their order, as one batch."""
     nothing = np.empty(0, np.int64)
     starts, ends, amounts = zip(*batches, (nothing, nothing, np.empty((0, counters))), strict=True)
     return CounterSamples(np.concatenate(starts), np.concatenate(ends), np.concatenate(amounts))
@@ -178,7 +178,7 @@ class _Sums(NamedTuple):
         )
 
     def widened(self, more: int) -> _Sums:
-        """With so many columns more."""
+        """With `more` columns, of which nothing is counted yet."""
         return _Sums(
             np.pad(self.products, ((0, 0), (0, 0), (0, more), (0, more))),
             np.pad(self.sums, ((0, 0), (0, more), (0, 0))),

@@ -273,7 +273,7 @@ class _Scores:
         """Of what they are computed."""
 
     def but(self, **changes: Any) -> _Scores:
-        """The same, but for these."""
+        """A copy with these attributes changed."""
         made = copy.copy(self)
         made.dtype = None
         for name, value in changes.items():

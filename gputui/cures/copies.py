@@ -186,7 +186,7 @@ class PinnedResults(Cure):
         return bool(source.is_cuda)
 
     def empty(self, torch: Any, source: Any) -> Any:
-        """Where it is copied to."""
+        """Pinned memory on the host for a copy of `source`."""
         return torch.empty_like(source, device="cpu", pin_memory=True)
 
 

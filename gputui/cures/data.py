@@ -385,7 +385,7 @@ def _is_same(item: Any, again: Any, depth: int = MOST_DEEP) -> bool:
 
 
 def bytes_of(item: Any, depth: int = MOST_DEEP) -> int:
-    """About what an item takes."""
+    """About how many bytes an item takes, with what it holds."""
     size = getattr(item, "nbytes", None)
     held = _within(item) if size is None and depth else None
     return (size or 100) + sum(bytes_of(each, depth - 1) for each in (held or {}).values())

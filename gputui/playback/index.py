@@ -206,7 +206,7 @@ class Kept:
     """Whether it holds every capture, so that a later sum would count them twice."""
 
     def fold(self) -> RecordingFold:
-        """A fold that continues from there."""
+        """A fold that goes on from this state of the recording."""
         fold = RecordingFold(self.state.session(), self.number, whole=self.is_whole)
         fold._left = {process: list(numbers) for process, numbers in self.left.items()}
         fold._bytes = self.left_bytes

@@ -75,7 +75,7 @@ class _Facts:
         return next((run for run in reversed(self.runs) if self.ranks.get(run)), self.runs[-1])
 
     def member(self, rank: int | None = None) -> Member:
-        """It, as of the job."""
+        """The recording as a member of the job."""
         assert self.header is not None
         return Member(self.path, self.header, self.run, rank)
 

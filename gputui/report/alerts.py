@@ -113,7 +113,7 @@ class Threshold(msgspec.Struct, frozen=True):
         return amount > self.limit if self.above else amount < self.limit
 
     def error(self, reason: str) -> ThresholdError:
-        """Why it makes no sense."""
+        """An error that says where the condition stands, and why it makes no sense."""
         return ThresholdError(f"{self.where} {self.text!r}: {reason}")
 
 

@@ -86,7 +86,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Entry:
-    """An item in one run."""
+    """A metric, GPU, phase or kernel, as it is in one run."""
 
     name: str
     short: str

@@ -477,7 +477,7 @@ def metrics(_: Session, run: Run, event: RunMetrics) -> None:
 
 @folds(RunResult)
 def result(_: Session, run: Run, event: RunResult) -> None:
-    """What a workload came to."""
+    """Keep the results that a workload reports at its end."""
     run.result = event
     run.metrics.update(event.results)
 

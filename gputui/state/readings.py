@@ -385,7 +385,7 @@ class Gauge(msgspec.Struct):
 
     @property
     def mean(self) -> float | None:
-        """None before the second reading."""
+        """Over the time that was read; None before the second reading."""
         return self.integral / self.seconds if self.seconds else None
 
 

@@ -133,7 +133,7 @@ class Session(msgspec.Struct, eq=False):
 
     @classmethod
     def from_events(cls, events: Iterable[AnyEvent]) -> Session:
-        """What these events come to."""
+        """A session of which these events are all."""
         session = cls()
         session.apply(events)
         return session
@@ -305,7 +305,7 @@ def header(session: Session, event: Header) -> None:
 
 @folds(ClockCompared)
 def clock_compared(session: Session, event: ClockCompared) -> None:
-    """The newest of each host."""
+    """Keep the newest comparison of each host's clock."""
     own = session.header.host.hostname if session.header is not None else ""
     session.clocks[event.host or own] = event
 

@@ -43,7 +43,9 @@ from gputui.playback.index import Index
 from gputui.playback.opening import open_recording
 from gputui.state import Session
 from tests.reference import recording_page
-from gputui.store.journal import JournalWriter, Limits, open_journal
+from gputui.store.journal import Limits
+from gputui.store.journal.reader import open_journal
+from gputui.store.journal.writer import JournalWriter
 
 assert gputui.__file__.startswith(FOLDER), gputui.__file__
 second = 10**9

@@ -203,7 +203,7 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
     program = f"""
 import resource, signal
 from pathlib import Path
-from gputui.store.journal import JournalWriter
+from gputui.store.journal.writer import JournalWriter
 from tests.events_for_tests import header, run_started
 from tests.store.test_journal import output
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -408,7 +408,7 @@ def test_several_streams_in_one_file_are_read_one_after_the_other() -> None:
 
 BOMB = """
 import io, resource, sys, zlib
-from gputui.store.journal import JournalReader
+from gputui.store.journal.reader import JournalReader
 from tests.store.test_journal import lines_of, output
 from tests.events_for_tests import header
 head = lines_of(header())

@@ -128,7 +128,7 @@ class RankTime:
 
     @property
     def host(self) -> str | None:
-        """Where ranks are of several."""
+        """The host that it is on, where recordings of several hosts are one session."""
         return self.run.processes[self.process].attached.host
 
     @property

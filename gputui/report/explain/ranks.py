@@ -63,7 +63,7 @@ class Lateness:
 
     @property
     def cost_ns(self) -> float | None:
-        """What a step would gain."""
+        """By how much a step would be shorter if they came with the others."""
         return None if self.step_ns is None else self.share * self.step_ns
 
     @property

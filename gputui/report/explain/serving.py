@@ -108,7 +108,7 @@ def stages(analysis: Analysis) -> list[StageTime]:
 
 
 def stages_of(run: Run) -> list[StageTime]:
-    """The same of a run."""
+    """As `stages`, of a run that has no analysis."""
     staged = _Stages(run)
     if not any(staged.stage_of.values()):
         return []

@@ -407,7 +407,7 @@ class AlertRow(NamedTuple):
 
     @property
     def since_ns(self) -> int:
-        """The first reading over the limit."""
+        """When the first reading over the limit was, from the start."""
         return self.span.since_ns - self.start_ns
 
     @property

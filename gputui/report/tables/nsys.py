@@ -222,7 +222,7 @@ class _Row:
 
     @property
     def exact(self) -> bool:
-        """Whether all its medians are."""
+        """Whether the medians of all its times are exact."""
         times = self.times
         spreads = (times.total, times.call, times.queue, times.kernel_time)
         return all(spread is None or spread.exact for spread in spreads)

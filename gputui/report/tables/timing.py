@@ -439,7 +439,7 @@ class StepColumn:
 
     @property
     def mean_ns(self) -> float:
-        """Of a step, or a pause."""
+        """Mean length of its steps, or of its pauses where it is of these."""
         return self.ns / (self.steps or self.pauses or 1)
 
     @property

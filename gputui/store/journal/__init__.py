@@ -388,5 +388,5 @@ class Repeats:
         return False
 
     def end(self) -> None:
-        """The file's own events begin."""
+        """Note that nothing more is repeated: the file's own events begin."""
         self._known = set()
