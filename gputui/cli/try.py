@@ -377,7 +377,14 @@ def _print_list(options: argparse.Namespace) -> None:
             library=diagnosis.library,
             everything=options.all,
         )
-        note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows."
+        shown = rows
+        if not (options.all or options.json):
+            # What a person looks for would scroll out of sight.
+            shown = [each for each in rows if each.forecast] or [e for e in rows if e.finding]
+        others = len(rows) - len(shown)
+        rows = shown
+        note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows"
+        note += f"; then {others} that nothing is promised of: --all." if others else "."
         listed = (
             *listed[:3],
             text("For", "cause", lambda each: each.finding.cause if each.finding else "",
@@ -387,7 +394,8 @@ def _print_list(options: argparse.Namespace) -> None:
             *listed[4:],
         )  # fmt: skip
     table = Table("cures", "Cures", listed, rows, note)
-    sys.stdout.write(to_json(table) if options.json else to_text(table, columns(sys.stdout)))
+    wide = columns(sys.stdout)
+    sys.stdout.write(to_json(table) if options.json else to_text(table, wide, folds=True))
 
 
 def _print_calibration(as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TextIO
 
@@ -18,6 +18,9 @@ LONGEST_NAME = 100
 """Columns of text in a table for people: whole names of kernels go on for thousands, and a line of
 a log, or of a pager, could not be read. CSV and JSON have them whole."""
 
+
+LEAST_FOLDED = 24
+"""Columns of a terminal into which a text is broken at least."""
 
 LONGEST_PATH = 4096
 """The longest path of a file (Linux's PATH_MAX)."""
@@ -131,11 +134,12 @@ def markdown_text(text: str) -> str:
     return indent + plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def to_text(table: AnyTable, width: int | None = None) -> str:
+def to_text(table: AnyTable, width: int | None = None, *, folds: bool = False) -> str:
     """Aligned columns with human units.
 
     Columns of figures without a single one are left out; names are cut to LONGEST_NAME. With
-    `width`, columns are left out too until the rest fits, then the widest texts are cut.
+    `width`, columns are left out too until the rest fits, then the widest texts are cut; with
+    `folds` what the last column would be cut by goes on below.
     """
     columns, cells, texts = table.for_people()
     kept = [
@@ -165,10 +169,23 @@ def to_text(table: AnyTable, width: int | None = None) -> str:
     def line(cells: Sequence[str]) -> str:
         return "  ".join(map(_aligned, columns, cells, widths)).rstrip()
 
+    def lines(cells: Sequence[str]) -> Iterator[str]:
+        room = widths[-1]
+        if not folds or cell_width(cells[-1]) <= room:
+            yield line(cells)
+        elif room < LEAST_FOLDED:
+            yield line(cells)
+            yield from (f"  {more}" for more in wrap(cells[-1], max(room, (width or 0) - 2)))
+        else:
+            first, *others = wrap(cells[-1], room)
+            yield line([*cells[:-1], first])
+            yield from (line([*[""] * (len(cells) - 1), more]) for more in others)
+
     above, head = f"{table.title}  ({table.note})" if table.note else table.title, [line(names)]
     if width is not None and cell_width(above) > width:
         above, head = table.title, [*wrap(f"({table.note})", width), *head]
-    return "\n".join([above, "─" * cell_width(above), *head, *map(line, rows)]) + "\n"
+    body = [each for row in rows for each in lines(row)]
+    return "\n".join([above, "─" * cell_width(above), *head, *body]) + "\n"
 
 
 def _width(column: AnyColumn, texts: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ from gputui.cures import BOUND
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
-from gputui.render.text_tables import to_text
+from gputui.render.text_tables import LEAST_FOLDED, to_text
 from gputui.report.schema import Column, Table, text
 from gputui.trial.proof import (
     FEWEST,
@@ -456,7 +456,7 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     step = f", {units.duration(outcome.step_ns)} a step" if outcome.step_ns else ""
     if step and outcome.step_source:
         step += f" ({outcome.step_source})"
-    room = max(LEAST_WIDTH, (width or 400) - len(step))
+    room = max(LEAST_FOLDED, (width or 400) - len(step))
     lines = [f"{cut_to_width(sanitize(shlex.join(outcome.command), 120), room)}{step}"]
     if outcome.headline:
         said = ": ".join(filter(None, (outcome.verdict, outcome.headline)))
@@ -483,8 +483,6 @@ def answer_lines(outcome: Outcome, width: int | None) -> list[str]:
     return [*lines, *after][:MOST_LINES]
 
 
-LEAST_WIDTH = 24
-"""Columns into which text is broken at least."""
 HEADLINE_LINES = 3
 TABLE_HEAD = 5
 """Lines of a table without rows: a blank one, its title, and at most two of a note."""
@@ -493,8 +491,7 @@ TABLE_HEAD = 5
 def _table_lines(
     outcome: Outcome, rows: Sequence[Trial], width: int | None, room: int
 ) -> list[str]:
-    """As many of the trials as there is room for, a blank line first. What is wider than its column
-    goes on below."""
+    """As many of the trials as there is room for, a blank line first."""
     runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
     is_forecast = any(trial.forecast_low is not None for trial in rows)
     columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
@@ -505,23 +502,10 @@ def _table_lines(
             f"{left} more cure{'s' * (left > 1)} did not apply or had no time: --json"
             if left else "",
         )  # fmt: skip
-        printed = to_text(table, width).rstrip("\n").split("\n")
-        head, body = printed[:-count], printed[-count:]
-        start = head[-1].find(COLUMNS[-1].header)
-        lines = ["", *head]
-        for trial, line in zip(table.rows, body, strict=True):
-            lines += _whole(line, _says(trial), start, width) if line.endswith("…") else [line]
+        lines = ["", *to_text(table, width, folds=True).splitlines()]
         if len(lines) <= room:
             return lines
     return []
-
-
-def _whole(line: str, says: str, start: int, width: int | None) -> list[str]:
-    """A row whose last column, from `start` on, is cut off, and what that says in lines below."""
-    if width is None or not 0 < start <= width - LEAST_WIDTH:
-        return [line, *_wrapped(f"  {says}", width)]
-    first, *others = wrap(says, width - start)
-    return [line[:start] + first, *(" " * start + other for other in others)]
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:
@@ -529,7 +513,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [text]
     indent = len(text) - len(text.lstrip())
-    return wrap(text, max(LEAST_WIDTH, width), subsequent_indent=" " * (indent + 2 * bool(indent)))
+    return wrap(text, max(LEAST_FOLDED, width), subsequent_indent=" " * (indent + 2 * bool(indent)))
 
 
 def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> list[str]:
