@@ -347,6 +347,8 @@ class _Progress:
 
 def _print_list(options: argparse.Namespace) -> None:
     """All cures, or with a recording those that would be tried, in their order."""
+    import msgspec
+
     from gputui.cures import NOT_FROM_OUTSIDE, cures
     from gputui.render.text_tables import to_json, to_text
     from gputui.report.schema import Column, Table, text
@@ -386,16 +388,23 @@ def _print_list(options: argparse.Namespace) -> None:
         note = f"{diagnosis.word}: {diagnosis.headline} In this order, as far as --budget allows"
         note += f"; then {others} that nothing is promised of: --all." if others else "."
         listed = (
-            *listed[:3],
+            listed[0],
+            msgspec.structs.replace(listed[1], priority=1),
+            listed[2],
             text("For", "cause", lambda each: each.finding.cause if each.finding else "",
-                 "The finding; none: looked for in every program", flexible=False),
-            text("Forecast", "forecast", lambda each: each.forecast.text if each.forecast else "",
-                 "What the finding promises of it", flexible=False, priority=1),
+                 "The finding; none: looked for in every program", flexible=False, priority=1),
+            text("Forecast", "forecast", _promised, "What the finding promises of it",
+                 flexible=False),
             *listed[4:],
         )  # fmt: skip
     table = Table("cures", "Cures", listed, rows, note)
     wide = columns(sys.stdout)
     sys.stdout.write(to_json(table) if options.json else to_text(table, wide, folds=True))
+
+
+def _promised(candidate: Candidate) -> str:
+    gain = candidate.forecast
+    return f"{gain.low:.2g} to {gain.high:.2g}×" if gain is not None else ""
 
 
 def _print_calibration(as_json: bool) -> None:
