@@ -94,7 +94,7 @@ MAX_WAITING = 500_000
 """Operations wait for their call this long, or until this many others wait."""
 
 
-class Waiting:
+class WaitingOperations:
     """Operations that wait for their call: their records, when each was read, whether it was
     already counted as having run (`ran`), and whether its time was accounted for (`accounted`)."""
 
@@ -210,7 +210,7 @@ class GpuOperations:
         self._gpu_time = gpu_time
         self._trace = trace
         self._counted = counted
-        self._waiting = Waiting()
+        self._waiting = WaitingOperations()
         self._launched: list[LaunchedOperations] = []
         self._unattributed = 0
         self.shapes = shapes

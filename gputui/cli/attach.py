@@ -26,7 +26,7 @@ def run_attach(options: argparse.Namespace) -> int:
     """Attach to the processes that `options` name, show or record them until they end or the person
     detaches; return the exit status. Raises UsageError and the errors of attaching."""
     from gputui.cli.dispatch import check, mode_of
-    from gputui.cli.live import Watch, record, screen
+    from gputui.cli.live import LiveCommand, record, screen
 
     if options.annotate == "none":
         options.annotate = None
@@ -53,8 +53,8 @@ def run_attach(options: argparse.Namespace) -> int:
         more = f", the first of {len(computing)} below it that do" if computing[1:] else ""
         say(f"process {pid} uses no GPU: attaching to {computing[0]}, its child{more}")
         pid = computing[0]
-    watch = Watch(options, request_of_pid(pid), sys.argv[1:], None)
-    return record(watch) if mode == "record" else screen(watch)
+    asked = LiveCommand(options, request_of_pid(pid), sys.argv[1:], None)
+    return record(asked) if mode == "record" else screen(asked)
 
 
 def process_of(options: argparse.Namespace) -> int:

@@ -313,10 +313,10 @@ def run_mode(words: list[str], command: list[str] | None) -> int:
             status, why = refused
             say(why)
             return status
-    from gputui.cli.live import Watch, record, request_of, screen
+    from gputui.cli.live import LiveCommand, record, request_of, screen
 
-    watching = Watch(options, request_of(options, command), words, command)
-    return record(watching) if mode == "record" else screen(watching)
+    asked = LiveCommand(options, request_of(options, command), words, command)
+    return record(asked) if mode == "record" else screen(asked)
 
 
 # Options that do nothing with other hosts.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gputui.tui.source import Connect, Source
 
 
-class Watch(NamedTuple):
+class LiveCommand(NamedTuple):
     """The parsed command line, and what it asks to run."""
 
     options: argparse.Namespace
@@ -38,7 +38,7 @@ class Watch(NamedTuple):
     command: list[str] | None
 
 
-def record(watch: Watch) -> int:
+def record(asked: LiveCommand) -> int:
     """Record without a screen; the exit status."""
     import time
 
@@ -47,7 +47,7 @@ def record(watch: Watch) -> int:
     from gputui.cli.record import record as run
     from gputui.store import default_path, make_folder
 
-    options, request = watch.options, watch.request
+    options, request = asked.options, asked.request
     _check_only(options)
 
     def place() -> Path:
@@ -60,8 +60,8 @@ def record(watch: Watch) -> int:
     path = None if options.output == "-" else Path(options.output) if options.output else place()
     limits = limits_of(options)
     capture = capture_options(options, request)
-    pass_through = watch.command is not None and path is not None
-    live = _live_options(watch, capture, path, pass_through=pass_through)
+    pass_through = asked.command is not None and path is not None
+    live = _live_options(asked, capture, path, pass_through=pass_through)
     while True:
         try:
             return run(
@@ -84,10 +84,10 @@ def record(watch: Watch) -> int:
             path = place()  # another gputui was quicker
 
 
-def screen(watch: Watch) -> int:
+def screen(asked: LiveCommand) -> int:
     """Show the machine and what runs on it; the exit status, around a command that command's."""
 
-    options, request = watch.options, watch.request
+    options, request = asked.options, asked.request
     need_terminal(options)
     output = Path(expanded_name(options.output)) if options.output else None
     _check_only(options)
@@ -117,7 +117,7 @@ def screen(watch: Watch) -> int:
         from gputui.store import default_path
         from gputui.store.journal.writer import JournalWriter, RunRecorder
 
-        watching = _live_options(watch, capture, output, pass_through=False)
+        watching = _live_options(asked, capture, output, pass_through=False)
         try:
             recording = (
                 JournalWriter(output, limits)
@@ -171,12 +171,12 @@ def _check_only(options: argparse.Namespace) -> None:
 
 
 def _live_options(
-    watch: Watch, capture: CaptureOptions, path: Path | None, *, pass_through: bool
+    asked: LiveCommand, capture: CaptureOptions, path: Path | None, *, pass_through: bool
 ) -> LiveOptions:
     """Open the trace beside `path` if requested: last, once nothing else can be wrong."""
     from gputui.collect.live import LiveOptions
 
-    options, command = watch.options, watch.command
+    options, command = asked.options, asked.command
     trace = None
     if options.trace:
         if path is None:
@@ -189,7 +189,7 @@ def _live_options(
                 f"{options.set_by['trace_limit']} is too small for a step: give 1M or more"
             )
         trace = TraceWriter(trace_path(path), options.trace_limit)
-    typed = [*watch.arguments, "--", *command] if command else watch.arguments
+    typed = [*asked.arguments, "--", *command] if command else asked.arguments
     alerts: dict[str, Any] = {}
     if options.alert:
         from gputui.report.alerts import Alerts
