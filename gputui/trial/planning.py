@@ -433,8 +433,12 @@ def plan(
     """The cures that answer these findings, and with `everything` all that leave results as they
     are, the largest forecast first; then those for faults that no finding shows; ablations last:
     for each finding those of its cause and of the function at its line, and of these functions of
-    the program if there are findings. `library` makes its kernels: cures of another come after
-    those that promise as much."""
+    the program if there are findings. `library` makes its kernels: of cures of another nothing is
+    promised."""
+
+    def is_foreign(cure: type[Cure]) -> bool:
+        return library is not None and _library_of(cure) not in (library, None)
+
     chosen: dict[str, Candidate] = {}
     all_cures = cures()
     for finding in findings:
@@ -445,7 +449,8 @@ def plan(
             if cure.argument:
                 names = [f"{cure.name}@{place}" for place in _places(finding, functions)]
             for name in names:
-                candidate = Candidate(name, cure, finding, _forecast(finding, cure))
+                forecast = None if is_foreign(cure) else _forecast(finding, cure)
+                candidate = Candidate(name, cure, finding, forecast)
                 before = chosen.get(name)
                 # What a finding's advice names is tried first.
                 if before is None or candidate.order < before.order:
@@ -463,17 +468,19 @@ def plan(
         # through again, is what the run is slow for: others follow from it.
         is_first = each.finding is not None and number == 0
         leads = is_first and not findings[0].gains and place != _UNNAMED
-        is_foreign = library is not None and _library_of(each.cure) not in (library, None)
         # Of those that nothing is promised of first what answers the first finding, and what is
         # known to be there.
         is_vague = not least and not each.cure.is_certain
-        return not leads, least, is_foreign, number, place, is_vague
+        return not leads, least, is_foreign(each.cure), number, place, is_vague
 
     return [*sorted(chosen.values(), key=order), *_ablations(findings, functions)]
 
 
 def _library_of(cure: type[Cure]) -> str | None:
-    """Which of `Diagnosis.library` a cure needs; None for one that needs none."""
+    """Which of `Diagnosis.library` a cure needs; None for one that needs none, as those of loaders,
+    which feed any."""
+    if (cure.library or "").startswith("torch.utils.data"):
+        return None
     root = (cure.library or "").partition(".")[0]
     return {"": None, "jax": "jax", "optax": "jax", "cupy": "cupy", "numpy": None}.get(
         root, "torch"
