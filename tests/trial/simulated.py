@@ -10,6 +10,7 @@ of one that makes shorter only what is waited for anyway, and of one that gains 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import math
@@ -244,6 +245,10 @@ class Switches:
 
     def look(self) -> None:
         """None of them ends."""
+
+    def one_moment(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is looked through."""
+        return contextlib.nullcontext()
 
     def switch(self, name: str, on: bool) -> bool:
         """Switches it."""

@@ -91,6 +91,9 @@ FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
 """Steps of a block up to which it may get more, and how many times as short how many blocks with a
 cure are then."""
 WARM_ENDS = 4
+COMPARED = 14
+"""Steps of the warm-up of a run in which cures are switched, if it becomes no more than twice as
+long by them: with these a run is compared that has such a cure from its fifth on."""
 MOST_LOSSES = 20_000
 MOST_OUTPUTS, HELD_OUTPUTS = 256, 64
 """Outputs that are kept of the warm-up, and after it."""
@@ -451,6 +454,9 @@ class TrialInProgram:
         if not self._is_step(site, now_ns):
             return
         step_ns = (now_ns - site.first_ns) / (site.count - 1)
+        reaches_s = COMPARED * step_ns / 1e9
+        if self._plan.cures and site.count < COMPARED and reaches_s <= 2.0 * self._plan.warm_s:
+            return
         apart = site.steps_a_pause
         steps = max(1, min(MOST_STEPS, round(self._plan.block_s * 1e9 / step_ns)))
         stretch_s = apart * step_ns / 1e9
@@ -496,17 +502,20 @@ class TrialInProgram:
         self._read_losses()
         self._read_outputs(is_held=False)
         self._more_outputs = 0 if self._plan.cures or self._losses_before else HELD_OUTPUTS
-        if self._cures is not None:
-            self._cures.ask(self._plan.asked)
-        self._say(
-            {"site": site.name, "source": site.source, "steps": steps, "first": self._losses_before,
-             "is_fork": self._is_fork}
-        )  # fmt: skip
-        if self._cures is not None:
-            # Those that change nothing here take no block from the others.
-            self._failed = frozenset(name for name in self._plan.cures if not self._switches(name))
-            for name in self._plan.held:
-                self._cures.switch(name, True)
+        moment = self._cures.one_moment() if self._cures is not None else contextlib.nullcontext()
+        with moment:
+            if self._cures is not None:
+                self._cures.ask(self._plan.asked)
+            self._say(
+                {"site": site.name, "source": site.source, "steps": steps,
+                 "first": self._losses_before, "is_fork": self._is_fork}
+            )  # fmt: skip
+            if self._cures is not None:
+                # Those that change nothing here take no block from the others.
+                names = self._plan.cures
+                self._failed = frozenset(name for name in names if not self._switches(name))
+        for name in self._plan.held if self._cures is not None else ():
+            self._cures.switch(name, True)
         self._switch_since_ns = time.perf_counter_ns()
         self._next_block()
 
