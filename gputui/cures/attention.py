@@ -158,10 +158,7 @@ class AttentionFused(Cure):
         scores, others = later.scores, [each for each in args if each is not later]
         if later.value.tensor is not None or torch.is_grad_enabled() != later.value.has_gradients:
             return NotImplemented
-        try:
-            made = step(torch, scores, later, others, kwargs)
-        except (TypeError, IndexError):  # other words than those of attention
-            return NotImplemented
+        made = step(torch, scores, later, others, kwargs)
         if made is NotImplemented or made is later:
             return made
         if isinstance(made, _Product):

@@ -85,6 +85,9 @@ class _Compiled(Cure):
         def change(module: Any) -> None:
             inner = "torch._dynamo" in type(module).__module__
             if module._compiled_call_impl is None and not inner:
+                # What cannot be compiled runs as it is: a program may catch what is raised.
+                config: Any = importlib.import_module("torch._dynamo.config")
+                config.suppress_errors = True
                 module.compile(**self.options)
 
         return before_first_calls(torch, change)

@@ -232,7 +232,7 @@ class _Text:
             whole = self._forward(**given)
             keeps = given.get("logits_to_keep", 0)
             count = min(logits.shape[1], keeps or logits.shape[1])
-            if not _is_alike(logits[:, -count:], whole.logits[:, -count:]):
+            if not is_alike(logits[:, -count:], whole.logits[:, -count:]):
                 self._is_off = True
                 self.spared -= 1
                 if self.spared >= CHECKED:  # until then each was made both ways
@@ -291,7 +291,8 @@ def _last_rows(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return later.last[(batch, row, *index[2:])]
 
 
-def _is_alike(made: Any, right: Any) -> bool:
+def is_alike(made: Any, right: Any) -> bool:
+    """Whether logits differ by no more than rounding does."""
     difference = (made.float() - right.float()).norm()
     return bool(difference <= ALIKE * (right.float() - right.float().mean()).norm())
 

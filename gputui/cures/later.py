@@ -204,7 +204,10 @@ def class_of_later(
             with disabled():
                 if function in getters:
                     return function(*args, **kwargs)
-                made = instead(function, args, kwargs)
+                try:
+                    made = instead(function, args, kwargs)
+                except Exception:  # as it is, it may go well, or the program's own fault is raised
+                    made = NotImplemented
             if made is not NotImplemented:
                 return made
             return function(*_computed(cls, args), **_computed(cls, kwargs))

@@ -19,6 +19,7 @@ from . import (
     instances,
     replaced,
 )
+from .later import counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,9 +133,27 @@ class UnownedGradientsOff(Cure):
 
     _unowned: tuple[Any, ...] = ()
     _values: list[float] | None = None
+    _clipped: frozenset[int] = frozenset()
+    """The parameters, by their numbers, whose gradients were clipped last as one."""
+
+    def prepare(self, torch: Any) -> None:
+        """Gradients that no optimizer uses count in a norm by which all are clipped."""
+        utils = torch.nn.utils
+        clip = utils.clip_grad_norm_
+
+        @functools.wraps(clip)
+        def clipped(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            is_one = hasattr(parameters, "data_ptr")
+            parameters = [parameters] if is_one else list(parameters)
+            self._clipped = frozenset(map(id, parameters))
+            return clip(parameters, *args, **kwargs)
+
+        replaced((utils, "clip_grad_norm_", clipped), (utils.clip_grad, "clip_grad_norm_", clipped))
 
     def apply(self, torch: Any) -> Undo:
         unowned = self._unowned = self._unowned or _unowned(torch)
+        if any(id(each) in self._clipped for each in unowned):
+            raise CannotApply("gradients that no optimizer uses are clipped with the others")
         self._values = self._values or self._values_now()
         for each in unowned:
             each.requires_grad_(False)
@@ -273,7 +292,7 @@ class EmbeddingsTogether(Cure):
             made = group.look_up(table, given)
             return forward(table, given) if made is None else made
 
-        return replaced((torch.nn.Embedding, "forward", together))
+        return combined(replaced((torch.nn.Embedding, "forward", together)), counting_fused_steps())
 
 
 LEAST_TABLES, MOST_TABLE_BYTES = 8, 1 << 28
@@ -321,7 +340,7 @@ class _Tables:
         if len(self._columns) < len(self.tables):
             return None
         weights = [each.weight for each in self.tables]
-        key = base._version, self._torch.is_grad_enabled(), [each._version for each in weights]
+        key = base._version, self._torch.is_grad_enabled(), list(map(writes_of, weights))
         if self._key is None or self._key[0] is not base or self._key[1] != key or (
             id(table) not in self._made
         ):  # fmt: skip

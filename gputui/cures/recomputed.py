@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from . import ANY, EXACT, PLAIN, ROUNDING, CannotApply, Cure, combined, instances, replaced
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
-from .decoding import copy_of_cache, with_forward
+from .decoding import CHECKED, copy_of_cache, is_alike, with_forward
 from .later import counting_fused_steps, writes_of_weights
 from .results_kept import called_once, has_same_bits, is_tensor, writes_in
 
@@ -108,7 +108,11 @@ class ComputedKept(Cure):
                 with self._torch.inference_mode(False), self._torch.no_grad():
                     made, has_drawn = called_once(self._torch, lambda: function(*args, **kwargs))
                 kept.is_written = kept.is_written or has_drawn
-                if not kept.is_written and _are_tensors(made) and bytes_of(made) < self._room:
+                is_own = not any(made is each for each in tensors)  # a cast to what it is
+                if (
+                    not kept.is_written and is_own and _are_tensors(made)
+                    and bytes_of(made) < self._room
+                ):  # fmt: skip
                     self._room -= bytes_of(made)
                     # What it is of is held with it: its memory is no other's then.
                     kept.made, kept.state, kept.tensors = made, writes_in(made), tensors
@@ -224,7 +228,8 @@ def _are_tensors(value: Any) -> bool:
 class BeginningKept(Cure):
     """Keys and values of a beginning that all texts share, in a batch and from batch to batch, kept
     for a causal model of transformers that computes whole texts without gradients: what comes later
-    has no part in them. It is looked in each call whether the texts begin so."""
+    has no part in them. It is looked in each call whether the texts begin so, and the first calls,
+    and some later ones, are made both ways: where they differ, nothing is kept any more."""
 
     name = "beginning_kept"
     title = "a causal model keeps what it computed of a beginning that all texts share"
@@ -234,6 +239,8 @@ class BeginningKept(Cure):
     library = "transformers.modeling_utils"
 
     _models: list[Any] | None = None
+    used: int = 0
+    unused = "no texts that a model is given begin alike"
 
     def apply(self, modeling: Any) -> Undo:
         if self._models is None:
@@ -245,7 +252,7 @@ class BeginningKept(Cure):
             ]
         if not self._models:
             raise CannotApply("there is no causal model of transformers")
-        wrapped = [with_forward(each, _Beginning(each).forward) for each in self._models]
+        wrapped = [with_forward(each, _Beginning(each, self).forward) for each in self._models]
         return combined(replaced(*wrapped), counting_fused_steps())
 
 
@@ -258,9 +265,12 @@ _LEFT_OPEN = {"input_ids", "attention_mask", "use_cache", "logits_to_keep", "ret
 class _Beginning:
     """The beginning of a model's texts."""
 
-    def __init__(self, model: Any) -> None:
-        self._model, self._forward = model, model.forward
+    def __init__(self, model: Any, cure: BeginningKept) -> None:
+        self._model, self._forward, self._cure = model, model.forward, cure
         self._torch = sys.modules["torch"]
+        self._is_off = False
+        self._spared = 0
+        """Calls in which the beginning was not computed."""
         self._ids: Any = None
         """The last text, and the shared beginning of all,"""
         self._shared: Any = None
@@ -275,12 +285,28 @@ class _Beginning:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives, its shared beginning out of what is kept where that is allowed."""
         made = None
-        if len(args) <= 1 and not self._torch.is_grad_enabled() and not self._model.training:
+        is_off = self._is_off or self._cure.ended or self._model.training
+        if len(args) <= 1 and not is_off and not self._torch.is_grad_enabled():
             given = {key: kwargs[key] for key in kwargs if kwargs[key] is not None}
             ids = args[0] if args else given.get("input_ids")
             if ids is not None and ids.dim() == 2 and given.keys() <= _LEFT_OPEN:
-                made = self._computed(ids, given)
-        return self._forward(*args, **kwargs) if made is None else made
+                try:
+                    made = self._computed(ids, given)
+                except Exception:  # it is not made for that
+                    self._is_off = True
+        if made is None:
+            return self._forward(*args, **kwargs)
+        self._spared += 1
+        self._cure.used += 1
+        if self._spared <= CHECKED or not self._spared & (self._spared - 1):
+            whole = self._forward(*args, **kwargs)
+            if not is_alike(made.logits, whole.logits):
+                self._is_off = True
+                self._cure.used -= 1
+                if self._spared > CHECKED:  # until then each was made both ways
+                    self._cure.end("a model gives something else beside a beginning that is kept")
+                return whole
+        return made
 
     def _computed(self, ids: Any, given: dict[str, Any]) -> Any:
         """With what is kept; None where it is not of that."""

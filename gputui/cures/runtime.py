@@ -147,12 +147,30 @@ class GradientsOff(Cure):
     is_certain = True
     change = "with torch.inference_mode(): around the loop"
 
-    _is_known = False
+    _is_known = _is_on = _is_asked = False
     """Whether it trains, which takes long to look for."""
+
+    def prepare(self, torch: Any) -> None:
+        """Programs may ask for gradients without an optimizer, as of what a model is given."""
+
+        def asking(function: Any) -> Any:
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                self._is_asked = True
+                if self._is_on:
+                    self.lose(ASKED)
+                return function(*args, **kwargs)
+
+            return called
+
+        names = ("backward", "grad")
+        replaced(*((torch.autograd, name, asking(getattr(torch.autograd, name))) for name in names))
 
     def apply(self, torch: Any) -> Undo:
         if not torch.is_grad_enabled():
             raise CannotApply("gradients are off")
+        if self._is_asked:
+            raise CannotApply(ASKED)
         if not self._is_known:
             parameters = instances(torch.nn.Parameter) or ()
             is_trained = any(each.grad is not None for each in parameters)
@@ -160,9 +178,17 @@ class GradientsOff(Cure):
                 raise CannotApply("the program trains")
             if not any(each.requires_grad for each in parameters):
                 raise CannotApply("no parameter has gradients")
-        self._is_known = True
+        self._is_known = self._is_on = True
         torch.set_grad_enabled(False)
-        return functools.partial(torch.set_grad_enabled, True)
+
+        def undo() -> None:
+            self._is_on = False
+            torch.set_grad_enabled(True)
+
+        return undo
+
+
+ASKED = "the program asks for gradients"
 
 
 class ProfilerOff(Cure):

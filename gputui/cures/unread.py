@@ -362,7 +362,11 @@ class _Texts:
             else value
             for key, value in given.items()
         }
-        made = self._forward(**shorter)
+        try:
+            made = self._forward(**shorter)
+        except Exception:  # some of what it is given is longer
+            self._is_off = True
+            return self._forward(*args, **kwargs)
         size = len(mask), length
         if not hasattr(made, "items") or any(
             getattr(value, "shape", None) == size and key not in _OF_TOKENS

@@ -14,13 +14,15 @@ from .copies import LEAST_BYTES, free_bytes_of_gpu
 from .later import Number, Value, class_of_later, let_numbers_be_taken, writes_to_first
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 
 class ItemsTogether(Cure):
     """Values of one tensor that are read one by one (.item(), float(), in a loop over it) are
     copied from the GPU at once, and again after it was written to. What writes to it without torch
-    is not seen."""
+    is not seen: copies are compared with what is there now and then, and at the end of blocks."""
 
     name = "items_together"
     title = "values of a tensor that are read one by one are copied at once"
@@ -29,18 +31,29 @@ class ItemsTogether(Cure):
     change = "values = tensor.tolist()  # once, before the loop over them"
     advice = r"\.tolist\(\)|\.item\(\)"
 
+    _returned = 0
+    """Values that were not read by themselves."""
+    _copies: Callable[[], list[tuple[Any, list[Any]]]] = staticmethod(list)
+
     def apply(self, torch: Any) -> Undo:
         replay = torch.cuda.CUDAGraph.replay
         elements, undos = _Elements(torch, self), []
         if not self._compiles():  # what is compiled would be compiled again
             undos.append(elements.read_together())
-        copied: list[tuple[Any, int, list[Any]]] = []  # tensors, how often written to, their values
+        # Tensors, how often they were written to, and their values.
+        copied: list[tuple[Any, int, list[Any]]] = []
+        self._copies = lambda: [
+            *((base, values) for base, version, values in copied if base._version == version),
+            *elements.copies(),
+        ]
 
         def together(convert: Any, kind: Any) -> Any:
             @functools.wraps(convert)
             def converted(value: Any) -> Any:
                 base = value._base
                 if base is None or value.numel() != 1 or value.dtype is not base.dtype:
+                    return convert(value)
+                if self.ended:
                     return convert(value)
                 for copy in copied:
                     if copy[0] is base and copy[1] == base._version:
@@ -53,7 +66,8 @@ class ItemsTogether(Cure):
                     copied.insert(0, (base, base._version, values))
                     del copied[BESIDE:]
                 made = values[value.storage_offset() - base.storage_offset()]
-                return made if kind is None else kind(made)
+                made = made if kind is None else kind(made)
+                return self.checked(made, functools.partial(convert, value))
 
             return converted
 
@@ -82,6 +96,22 @@ class ItemsTogether(Cure):
         """Whether torch.compile has compiled something: its module alone is there of itself."""
         utils = sys.modules.get("torch._dynamo.utils")
         return utils is not None and bool(utils.counters["frames"]["total"])
+
+    def checked(self, value: Any, read: Callable[[], Any]) -> Any:
+        """A value of a copy; now and then what is there now, which has to be the same."""
+        self._returned += 1
+        if self._returned < LEAST_CHECKED or self._returned & (self._returned - 1):
+            return value
+        now = read()
+        if repr(now) != repr(value):  # one NaN is another
+            self.end(STALE)
+        return now
+
+    def look(self) -> None:
+        """Whether copies have the values that are there."""
+        for base, values in self._copies():
+            if repr(base.detach().flatten().tolist()) != repr(values):
+                self.end(STALE)
 
     def is_copied(self, base: Any) -> bool:
         """Whether values of a tensor are read from a copy of all."""
@@ -162,6 +192,10 @@ class _Elements:
                 read.gather.close()
         self._read.clear()
 
+    def copies(self) -> list[tuple[Any, list[Any]]]:
+        """Tensors that were copied as a whole, and their values."""
+        return [(each.base, each.values) for each in self._read.values() if each.values is not None]
+
     def read_together(self) -> Undo:
         """Has what is taken by numbers be read so."""
         torch, index, forget = self._torch, self._index, self.forget
@@ -221,7 +255,7 @@ class _Elements:
             if (
                 base.requires_grad or not base.dim() or count < 2 or base.is_complex()
                 or not self._cure.is_far(base) or base.layout is not torch.strided
-                or torch.compiler.is_compiling()
+                or torch.compiler.is_compiling() or self._cure.ended
             ):  # fmt: skip
                 return None
             read = _Read(base, tuple(base.shape), count <= MOST_TOGETHER, base.is_floating_point())
@@ -243,7 +277,10 @@ class _Elements:
         if read.values is None:
             with self._torch._C.DisableTorchFunction():
                 read.values = self.list_of(base.flatten())
-        return read.values[read.place(coordinates)]
+        return self._cure.checked(
+            read.values[read.place(coordinates)],
+            lambda: self.list_of(self.tensor(base, coordinates)),
+        )
 
     def gathered(self, base: Any, coordinates: list[tuple[int, ...]]) -> Any:
         """These elements, where they are."""
@@ -391,6 +428,9 @@ BESIDE = 4
 """Tensors that are gone through side by side, as by zip()."""
 MOST_TOGETHER = 1 << 14
 """Values of a tensor, which are copied in about the time of 20 alone."""
+LEAST_CHECKED = 1024
+"""Values after which each power of two is read by itself, too."""
+STALE = "values that are read one by one are written to by what is not torch"
 
 
 # What is copied as a whole, and of which the program takes a part, or a sum, on the CPU.
@@ -467,7 +507,8 @@ class _Tensors:
             or (source.requires_grad and torch.is_grad_enabled())
         ):  # fmt: skip
             return None
-        if sum(each.bytes for each in self._held if each.held) > self._room:
+        held_bytes = sum(each.bytes for each in self._held if each.held)
+        if held_bytes + source.numel() * source.element_size() > self._room:
             return None
         return self._made(source.detach().clone())  # the program may write to it
 

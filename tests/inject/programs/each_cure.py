@@ -1382,8 +1382,9 @@ class Embedding(transformers.PreTrainedModel):
     def get_output_embeddings(self):
         return None
 
-    def forward(self, input_ids=None, attention_mask=None, labels=None, **_options):
+    def forward(self, input_ids=None, attention_mask=None, labels=None, places=0, **_options):
         self.lengths = (*self.lengths, input_ids.shape[1])
+        input_ids = input_ids + places
         hidden = (input_ids * attention_mask).float()[..., None].expand(-1, -1, 3)
         if self.classes is not None:
             return {"logits": hidden.new_ones(len(hidden), self.classes)}
@@ -1411,6 +1412,9 @@ def texts_trimmed():
     made = EMBEDDING.forward(ids, attention_mask=mask)
     assert made["logits"].shape == (2, 16), "of classes, as many as columns are left"
     EMBEDDING.classes = None
+    places = torch.zeros(1, 32, dtype=torch.int64)  # for as many columns as there were
+    made = EMBEDDING.forward(ids, attention_mask=mask, places=places)
+    assert made["hidden"].shape == (2, 32, 3)
     return lengths
 
 
@@ -2138,6 +2142,85 @@ def write_to_what_is_copied(write):
     return kept.ended
 
 
+class Whole(Summing):
+    """Not causal: each token gets the sum of all."""
+
+    def forward(self, input_ids=None, past_key_values=None, **options):
+        made = super().forward(input_ids, past_key_values, **options)
+        made.logits = made.logits * 0 + made.logits[:, -1:]
+        return made
+
+
+class Masked(Summing):
+    """It keeps nothing."""
+
+    def forward(self, input_ids=None):
+        return types.SimpleNamespace(logits=input_ids.float()[..., None])
+
+
+def keep_what_is_no_beginning(kind):
+    """A program never sees that."""
+    model, kept = kind(types.SimpleNamespace()), cures()["beginning_kept"]("")
+    kept._models = [model]
+    texts = torch.arange(80).expand(2, -1)
+    right = model.forward(texts).logits
+    undo = kept.apply(transformers)
+    with torch.no_grad():
+        made = [model.forward(texts).logits for _ in range(3)]
+    undo()
+    return all(each.equal(right) for each in made) and not kept.ended
+
+
+def write_to_what_is_read():
+    """By what is not torch."""
+    waits.ItemsTogether.is_far = lambda *_: True
+    together, tokens = cures()["items_together"](""), torch.zeros(4)
+    together._compiles = lambda: True  # by views alone
+    undo = together.apply(torch)
+    views = tokens.unbind()
+    assert views[0].item() == 0.0
+    together.look()
+    assert not together.ended
+    tokens.numpy().fill(1)
+    together.look()
+    assert views[0].item() == 1.0
+    undo()
+    return together.ended
+
+
+def ask_for_gradients():
+    off, layer = cures()["gradients_off"](""), torch.nn.Linear(2, 2)
+    off.prepare(torch)
+    undo = off.apply(torch)
+    undo()
+    x = torch.ones(2, requires_grad=True)
+    torch.autograd.grad(layer(x).sum(), x)
+    try:
+        off.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
+def clip_all():
+    """Gradients of what no optimizer has count in the norm."""
+    off = cures()["unowned_gradients_off"]("")
+    off.prepare(torch)
+    owned, unowned = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(owned.parameters(), 0.1)
+    unowned(owned(torch.ones(64))).sum().backward()
+    off.apply(torch)()
+    unowned(owned(torch.ones(64))).sum().backward()
+    parameters = [*owned.parameters(), *unowned.parameters()]
+    torch.nn.utils.clip_grad_norm_((each for each in parameters), 1.0)
+    optimizer.zero_grad()
+    for each in unowned.parameters():
+        each.grad = None
+    try:
+        off.apply(torch)
+    except CannotApply as reason:
+        return str(reason)
+
+
 def write_table_by_numpy():
     """What nobody counts is seen at the end."""
     kept, written = cures()["rows_on_gpu"](""), numpy.zeros((1 << 15, 32))
@@ -2191,6 +2274,10 @@ assert not write_to_what_is_copied(lambda *_: None)
 assert not write_to_what_is_copied(lambda source, _: source.zero_())
 for write in (lambda _, made: made.zero_(), lambda source, _: source.numpy().fill(2)):
     assert write_to_what_is_copied(write) == "what is copied again was written to between"
+assert all(map(keep_what_is_no_beginning, (Whole, Masked)))
+assert ask_for_gradients() == "the program asks for gradients"
+assert "are clipped with the others" in clip_all()
+assert write_to_what_is_read().endswith("written to by what is not torch")
 assert write_table_by_numpy() == "the table is written to, and not by torch"
 assert write_to_logits() == 2 * list(WRITES_TO_LOGITS)[:5]
 assert all(map(write_unseen, UNCOUNTED_WRITES))
