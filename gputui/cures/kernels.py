@@ -294,10 +294,10 @@ class ChannelsLast(Cure):
             return tuple(map(converted, args)), {name: converted(kwargs[name]) for name in kwargs}
 
         def change(module: Any) -> None:
-            parts = [part for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
-            for part in parts:  # a model may have a to() of its own, as timm's tasks
-                part.to(memory_format=last)
-            if parts:
+            convolutions = [m for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
+            for each in convolutions:  # a model may have a to() of its own, as timm's tasks
+                each.to(memory_format=last)
+            if convolutions:
                 hooks.append(module.register_forward_pre_hook(before, with_kwargs=True))
 
         def remove() -> None:

@@ -279,13 +279,13 @@ def gain_of_runs(
     noise = fmean(noises)
     within = noise * fmean(1.0 / run.seconds for run in runs)
     more = max(0.0, squares - freedom * within)
-    known = USUAL_FREEDOM + freedom
-    between = (USUAL_FREEDOM * USUAL_SPREAD**2 + more) / known
+    all_freedom = USUAL_FREEDOM + freedom
+    between = (USUAL_FREEDOM * USUAL_SPREAD**2 + more) / all_freedom
     of_runs = between * (1.0 / len(off) + 1.0 / len(on))
     of_steps = noise * sum(
         fmean(1.0 / run.seconds for run in side) / len(side) for side in (off, on)
     )
-    unsure = of_runs**2 / known
+    unsure = of_runs**2 / all_freedom
     if noise:
         # The part of each run in what they differ by within themselves.
         shares = [each / sum(noises) for each in noises]

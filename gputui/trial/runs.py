@@ -692,7 +692,7 @@ def step_of(blocks: Sequence[Block]) -> RunStep:
     rests = [value - mean - slope * (n - middle) for n, value in enumerate(means)]
     squares = sum(rest * rest for rest in rests)
     if count >= FEW_GROUPS and squares:
-        seen = sum(one * next_one for one, next_one in pairwise(rests)) / squares
+        seen = sum(rest * following for rest, following in pairwise(rests)) / squares
         alike = min(max(0.0, (seen * count + 2.0) / (count - 4.0)), MOST_ALIKE)
     more = (1.0 + alike) / (1.0 - alike)
     freedom = count - used

@@ -331,7 +331,7 @@ class Trials(ProgramRuns):
                 beside, self._is_right,
             )  # fmt: skip
             result = self._run(plan, alternation.look)
-            self._take(open_ones, before, result, number)
+            self._keep_measured(open_ones, before, result, number)
             seconds = result.seconds
             self._remarks += [
                 result.notes[each] for each in (*held, *plan.held_then) if each in result.notes
@@ -417,14 +417,15 @@ class Trials(ProgramRuns):
         is_open = not each.why and not each.pairs and not each.on_runs
         return is_open and each.candidate.forecast is not None
 
-    def _take(
+    def _keep_measured(
         self,
         group: list[Measured],
         before: dict[str, list[Pair]],
         result: ProgramResult,
         others: dict[bool, int],
     ) -> None:
-        """`others` says how many ablations, and others, were measured in other runs."""
+        """Keep what a run has shown of each cure that was switched in it. `others` says how many
+        ablations, and others, were measured in other runs."""
         steps = result.steps
         rivals = {
             is_bound: number + sum(
