@@ -62,7 +62,13 @@ def run_summary(options: argparse.Namespace) -> int:
     elif options.format == "table" and not options.full:
         number = [] if options.run is None else ["--run", str(options.run)]
         words = [*options.file, *number]
-        more = [Line("tables", f"gputui summary {shlex.join(words)} --full", 7)]
+        named = shlex.join(words)
+        more = [
+            Line("try cures", f"gputui try {named} -- COMMAND", 7),
+            Line("tables", f"gputui summary {named} --full", 7),
+        ]
+        if len(options.file) > 1:
+            del more[0]  # several hosts
         text = answer_text(session, recorded, columns(sys.stdout), more)
     else:
         text = formats.summary(session, recorded, options.format, columns(sys.stdout))

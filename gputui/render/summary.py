@@ -53,7 +53,8 @@ def answer_text(
 
 
 def ways_on(recording: str) -> Group:
-    """The commands that show a recording again and print its tables, for the end of an answer."""
+    """The commands that show a recording again, try cures of its findings on the command, and print
+    its tables, for the end of an answer."""
     home = os.path.expanduser("~/")
     named = shlex.quote(recording)
     if recording.startswith(home):
@@ -61,6 +62,7 @@ def ways_on(recording: str) -> Group:
         named = f"~/{shlex.quote(recording.removeprefix(home))}"
     return [
         Line("see it again", f"gputui --replay {named}", 7, is_typed=True),
+        Line("try cures", f"gputui try {named} -- COMMAND", 7, is_typed=True),
         Line("tables", f"gputui summary {named} --full", 7, is_typed=True),
     ]
 

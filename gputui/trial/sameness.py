@@ -130,7 +130,7 @@ def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: s
     if max(map(max, differences)) <= REPRODUCIBLE:
         return Sameness("same", f"{count} are the same", 0.0)
     if typical <= TOLERANCE[result]:
-        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
+        return Sameness("rounding", _differ(count, typical, result), typical)
     # Few values of what may draw its own random numbers: they say that something differs only.
     kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
     return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
@@ -150,9 +150,16 @@ def sameness_of_outputs(
     if max(differences) <= REPRODUCIBLE:
         return Sameness("same", f"{count} are the same", typical)
     if typical <= TOLERANCE[result]:
-        return Sameness("rounding", f"{count} differ by {_percent(typical)}, {AS[result]}", typical)
+        return Sameness("rounding", _differ(count, typical, result), typical)
     kind: Kind = "other" if typical > STRAYS * TOLERANCE[result] else "unknown"
     return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
+
+
+def _differ(values: str, typical: float, result: str) -> str:
+    """How values that are not all the same differ."""
+    if typical <= IDENTICAL:
+        return f"most {values} are the same, others as rounding makes them"
+    return f"{values} differ by {_percent(typical)}, {AS[result]}"
 
 
 SCATTER = 3.0

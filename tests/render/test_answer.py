@@ -66,8 +66,9 @@ def test_a_command_to_type_stays_in_one_line(monkeypatch: pytest.MonkeyPatch) ->
     """However long its path is: what was broken could not be copied."""
     monkeypatch.setenv("HOME", "/home/me")
     lines = fitted([[Line("", "t")], ways_on("/home/me/a folder/" + 60 * "x")], 40).splitlines()
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         f"  see it again   gputui --replay ~/'a folder/{60 * 'x'}'",
+        f"  try cures      gputui try ~/'a folder/{60 * 'x'}' -- COMMAND",
         f"  tables         gputui summary ~/'a folder/{60 * 'x'}' --full",
     ]
 
