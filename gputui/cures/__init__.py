@@ -304,11 +304,14 @@ class Redirected(Cure):
 
         @functools.wraps(function, assigned=names)
         def called(*args: Any, **kwargs: Any) -> Any:
-            other = self.instead(function, args, kwargs)
+            try:
+                other = self.instead(function, args, kwargs)
+            except Exception:  # of a call that is none of those it is about
+                other = None
             if other is None:
                 return function(*args, **kwargs)
             self.seen_from(sys._getframe(1))
-            if self._is_on:
+            if self._is_on and not self.ended:
                 return other()
             self._calls += 1
             return function(*args, **kwargs)
@@ -427,6 +430,17 @@ def before_first_calls(torch: Any, change: Callable[[Any], None]) -> Undo:
 # Within the program.
 
 
+def _out_of_memory(torch: Any) -> int:
+    """How often torch has raised that a GPU's memory is out."""
+    try:
+        if not torch.cuda.is_initialized():
+            return 0
+        every = map(torch.cuda.memory_stats_as_nested_dict, range(torch.cuda.device_count()))
+        return sum(each.get("num_ooms", 0) for each in every)
+    except Exception:  # of another allocator, or without torch
+        return 0
+
+
 class Application:
     """The cures of one process: which are on, and which could not be applied and why.
 
@@ -453,6 +467,10 @@ class Application:
         """What switches each off that is on."""
         self._since_s: dict[str, float] = {}
         """When each was switched on last."""
+        self._ooms: int | None = None
+        """How often a GPU's memory had run out by the last look,"""
+        self._has_ooms = False
+        """and whether it does so without any cure."""
 
     def _existing(self, names: Iterable[str]) -> list[str]:
         existing = []
@@ -535,6 +553,13 @@ class Application:
     def look(self) -> None:
         """Has each cure that is on look at what it has done, and switches those off that end. Never
         raises."""
+        before, self._ooms = self._ooms, _out_of_memory(self._modules.get("torch"))
+        on = [name for name in self.undo if self._cures[name].result != BOUND]
+        if before is not None and self._ooms > before:
+            self._has_ooms = self._has_ooms or not on
+            for name in on if not self._has_ooms else ():
+                # The program may catch it, and go on with less to do in a step.
+                self._cures[name].end("a GPU's memory runs out with it")
         for name in list(self.undo):
             self._look(name)
             if self._cures[name].ended:

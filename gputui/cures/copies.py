@@ -439,7 +439,8 @@ class FeaturesOnGpu(Redirected):
 
 class ModulesStay(Redirected):
     """Modules that the loop puts on the CPU and back to the GPU (offloading a model that is not
-    needed for a while) stay on the GPU. A program that has them compute on the CPU fails."""
+    needed for a while) stay on the GPU. One that is called with tensors on the CPU goes there, and
+    the cure ends."""
 
     name = "modules_stay"
     title = "modules that are put on the CPU and back stay on the GPU"
@@ -460,7 +461,34 @@ class ModulesStay(Redirected):
         if function.__name__ == "to" and str(place) != "cpu":
             return None
         first = next(args[0].parameters(), None)
-        return None if first is None or not self.is_far(first) else lambda: args[0]
+        if first is None or not self.is_far(first):
+            return None
+        return functools.partial(self._stay, args[0], functools.partial(function, *args, **kwargs))
+
+    def _stay(self, module: Any, move: Callable[[], Any]) -> Any:
+        if id(module) not in self._hooks:
+
+            def called(itself: Any, args: Any, kwargs: Any) -> None:
+                given = [each for each in (*args, *kwargs.values()) if hasattr(each, "device")]
+                first = next(itself.parameters(), None)
+                if given and first is not None and self.is_far(first) and not any(
+                    map(self.is_far, given)
+                ):  # fmt: skip
+                    self.end("modules that are put on the CPU compute there")
+                    move()
+
+            self._hooks[id(module)] = module.register_forward_pre_hook(called, with_kwargs=True)
+        return module
+
+    def apply(self, torch: Any) -> Undo:
+        self._hooks: dict[int, Any] = {}
+        """What looks at what modules are given that stay."""
+
+        def forget() -> None:
+            for each in self._hooks.values():
+                each.remove()
+
+        return combined(forget, super().apply(torch))
 
     def is_far(self, parameter: Any) -> bool:
         """Whether it is on a GPU."""

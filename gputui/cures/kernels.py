@@ -18,6 +18,7 @@ from . import (
     instances,
     replaced,
 )
+from .later import Value, as_given, class_of_later
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,7 +229,8 @@ MOST_MASKS = 64
 
 class AttentionWeightsOff(Redirected):
     """torch.nn.MultiheadAttention without the weights that it returns by default, for which it
-    computes all scores instead of calling its fused kernel. A program that uses them fails."""
+    computes all scores instead of calling its fused kernel. Where the program reads them after all,
+    they are computed, and the cure ends."""
 
     name = "attention_weights_off"
     title = "MultiheadAttention returns no weights"
@@ -237,13 +239,41 @@ class AttentionWeightsOff(Redirected):
     is_certain = True
     change = "self.attention(q, k, v, need_weights=False)"
 
+    _later: Any = None
+
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._torch = torch
         return ((torch.nn.MultiheadAttention, "forward"),)
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
         if len(args) > _NEED_WEIGHTS or kwargs.get("need_weights", True) is False:
             return None
-        return functools.partial(function, *args, **{**kwargs, "need_weights": False})
+        return functools.partial(self._attend, function, args, kwargs)
+
+    def _attend(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """What it gives, with weights that are computed when something is asked of them."""
+        torch = self._torch
+        made, _ = function(*args, **{**kwargs, "need_weights": False})
+        if torch.compiler.is_compiling():
+            return made, None
+        module, *given = args
+        given += [kwargs[name] for name in ("query", "key", "value") if name in kwargs]
+        query, key = given[:2]
+        if self._later is None:
+            self._later = class_of_later(torch, self, lambda *_: NotImplemented)
+
+        def read() -> Any:
+            self.end("attention weights are read")
+            return function(*args, **kwargs)[1]
+
+        across = 0 if query.dim() == 2 or not module.batch_first else 1
+        shape = [query.shape[across], key.shape[across]]
+        if not kwargs.get("average_attn_weights", True):
+            shape.insert(0, module.num_heads)
+        if query.dim() == 3:
+            shape.insert(0, query.shape[1 - across])
+        value = Value(torch, self, read, as_given(*given[:3], *module.parameters()))
+        return made, self._later(shape, made.dtype, made.device, value)
 
 
 _NEED_WEIGHTS = 5

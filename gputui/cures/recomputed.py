@@ -11,7 +11,7 @@ from . import ANY, EXACT, PLAIN, ROUNDING, CannotApply, Cure, combined, instance
 from .copies import LEAST_BYTES, LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .data import bytes_of
 from .decoding import CHECKED, copy_of_cache, is_alike, with_forward
-from .later import counting_fused_steps, writes_of_weights
+from .later import counting_fused_steps, in_modes_of_now, writes_of_weights
 from .results_kept import called_once, has_same_bits, is_tensor, writes_in
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ComputedKept(Cure):
         super().__init__(target)
         self._returned: dict[Any, int] = {}
         """Times that a function returned what is kept."""
+        self._looked = 0
 
     def apply(self, torch: Any) -> Undo:
         self._torch = torch
@@ -63,10 +64,13 @@ class ComputedKept(Cure):
         return combined(lambda: self._kept.clear(), undo)
 
     def look(self) -> None:
-        """Whether what was given twice is as it was."""
-        if any(
-            each.made is not None and each.times > 1 and each.state != writes_in(each.made)
-            for each in self._kept.values()
+        """Whether what was given twice is as it was, and some of it, each time other, what the
+        functions give by now."""
+        twice = [each for each in self._kept.values() if each.made is not None and each.times > 1]
+        first = self._looked % max(1, len(twice))
+        self._looked += MOST_MADE_AGAIN
+        if any(each.state != writes_in(each.made) for each in twice) or any(
+            each.is_other() for each in (twice[first:] + twice[:first])[:MOST_MADE_AGAIN]
         ):
             self.end(WRITTEN)
 
@@ -116,6 +120,8 @@ class ComputedKept(Cure):
                     self._room -= bytes_of(made)
                     # What it is of is held with it: its memory is no other's then.
                     kept.made, kept.state, kept.tensors = made, writes_in(made), tensors
+                    make = functools.partial(function, *args, **kwargs)
+                    kept.make = in_modes_of_now(self._torch, make)
                 kept.times = 1
                 return made
             self._returned[function] = count = self._returned.get(function, 0) + 1
@@ -188,6 +194,8 @@ class GraphsKept(ComputedKept):
 
 
 MOST_COMPUTED, MOST_TENSORS = 4096, 4
+MOST_MADE_AGAIN = 16
+"""Of what is kept, results that are made again at the end of a block."""
 
 
 def _owner(tensor: Any) -> Any:
@@ -208,12 +216,18 @@ class _Kept:
         self.made: Any = None
         self.state: Any = None
         self.tensors: list[Any] = []
+        self.make: Any = None
         self.times = 0
         self.is_written = False
 
     def is_of(self, writes: list[int]) -> bool:
         """Whether they are those that there were, and as they were."""
         return self.writes_of == writes and None not in [ref() for ref in self._refs]
+
+    def is_other(self) -> bool:
+        """Whether it is not what the function gives of the same, as far as writes are counted."""
+        is_same = self.is_of([each._version for each in self.tensors])
+        return is_same and not has_same_bits(self.make(), self.made)
 
 
 def _is_shape(value: Any) -> bool:

@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 import gputui.cures
-from gputui.cures import answering, cures
+from gputui.cures import Application, answering, cures
 from gputui.inject.environment import trial_environment
 from gputui.model.leaves import LEAVES, Leaf
 
@@ -78,6 +79,36 @@ def test_a_cure_that_cannot_be_applied_leaves_the_program_as_it_is(tmp_path: Pat
         {"cure": "no_such", "applied": False, "why": "there is no such cure"},
         {"cure": "tf32", "applied": False, "why": "this GPU has no TF32"},
     ]
+
+
+def test_a_cure_with_which_memory_runs_out_ends_unless_it_does_so_without(tmp_path: Path) -> None:
+    """A program may catch that, and go on with less to do in a step."""
+    ooms = [0]
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True, device_count=lambda: 1,
+        memory_stats_as_nested_dict=lambda _device: {"num_ooms": ooms[0]},
+    )  # fmt: skip
+    ended = []
+    for number, has_them_without in enumerate((False, True)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        application = Application((), str(folder), ("gc_freeze",))
+        application.imported(None)
+        application.imported("torch", types.SimpleNamespace(cuda=cuda))
+        application.look()
+        ooms[0] += has_them_without
+        application.look()
+        assert application.switch("gc_freeze", True)
+        ooms[0] += 1
+        application.look()
+        application.switch("gc_freeze", False)
+        rows = [
+            json.loads(line)
+            for file in folder.iterdir()
+            for line in file.read_text().split("\n")[:-1]
+        ]
+        ended.append([row["why"] for row in rows if row.get("ended")])
+    assert ended == [["a GPU's memory runs out with it"], []]
 
 
 EACH_CURE = Path(__file__).with_name("programs") / "each_cure.py"

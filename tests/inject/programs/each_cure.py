@@ -1373,6 +1373,25 @@ def modules_stay():
     return len(copied)
 
 
+def compute_where_it_was_put():
+    """A module that stays, and is given what is on the CPU."""
+    copies.ModulesStay.is_far = lambda _, each: each is model.weight
+    stays, model, seen = cures()["modules_stay"](""), torch.nn.Linear(2, 2), []
+    stays.prepare(torch)
+    model._apply = lambda *_: seen.append("moved") or model
+    for _ in range(4):
+        model.to("cpu")
+    undo = stays.apply(torch)
+    seen.clear()
+    model.to("cpu")
+    assert not seen
+    model(torch.ones(2))
+    undo()
+    assert seen == ["moved"]
+    assert not model._forward_pre_hooks
+    return stays.ended
+
+
 class Embedding(transformers.PreTrainedModel):
     """Gives each token its number, and no more."""
 
@@ -1544,10 +1563,31 @@ def cores_freed():
 def attention_weights_off():
     x = torch.ones(1, 2, 4)
     assert ATTENTION(x, x, x, need_weights=False)[1] is None
-    return ATTENTION(x, x, x)[1] is None
+    return type(ATTENTION(x, x, x)[1]) is torch.Tensor
 
 
-ATTENTION = torch.nn.MultiheadAttention(4, 1)
+ATTENTION = torch.nn.MultiheadAttention(4, 2)
+
+
+def read_weights(**words):
+    """They are what they would be."""
+    off = cures()["attention_weights_off"]("")
+    off.prepare(torch)
+    q, k = torch.randn(3, 5, 4), torch.randn(3, 7, 4)
+    each = torch.nn.MultiheadAttention(4, 2, batch_first=words.pop("batch_first", True))
+    if not each.batch_first:
+        q, k = q.transpose(0, 1), k.transpose(0, 1)
+    if words.pop("is_single", False):
+        q, k = q[0], k[0]
+    right = [each(q, k, value=k, **words) for _ in range(2)][1]
+    undo = off.apply(torch)
+    made = each(q, k, value=k, **words)
+    undo()
+    assert torch.allclose(made[0], right[0], atol=1e-5)
+    assert not off.ended
+    assert made[1].shape == right[1].shape
+    assert torch.allclose(made[1] * 2, right[1] * 2, atol=1e-5)
+    return off.ended
 
 
 @check
@@ -2275,6 +2315,9 @@ assert not write_to_what_is_copied(lambda source, _: source.zero_())
 for write in (lambda _, made: made.zero_(), lambda source, _: source.numpy().fill(2)):
     assert write_to_what_is_copied(write) == "what is copied again was written to between"
 assert all(map(keep_what_is_no_beginning, (Whole, Masked)))
+assert compute_where_it_was_put() == "modules that are put on the CPU compute there"
+for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_single": True}):
+    assert read_weights(**words) == "attention weights are read"
 assert ask_for_gradients() == "the program asks for gradients"
 assert "are clipped with the others" in clip_all()
 assert write_to_what_is_read().endswith("written to by what is not torch")
