@@ -15,8 +15,8 @@ methods", Biometrics Bulletin 1, 1945). That holds for bursts, drift, two speeds
 alike; the hook has both blocks of a pair begin alike for it.
 
 One looks after certain numbers of pairs only (LOOKS), each time at a level that is so much stricter
-that the interval at whichever look one stops still holds in LEVEL of all trials (Pocock, "Group
-sequential methods", Biometrika 64, 1977). `tests/trial/simulated.py` has trials by the thousand.
+that the interval at whichever look one stops still holds in LEVEL of all trials (SPENT).
+`tests/trial/simulated.py` has trials by the thousand.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ or 15 of one cure of seven and more: of fewer coins all are heads too often."""
 LEVEL = 0.95
 """Of the interval that is printed."""
 
-AT_A_LOOK = 0.55
-"""Part of the error allowed in all that is allowed at each look. Pocock's is 0.21 for eight looks
-at one mean of normal values; the ends of few pairs, and looks that stop at once where all is plain,
-leave more: simulated trials hold in 96 to 98 % so, and those that go on until all is plain in 94 to
-97 %."""
+SPENT = 2.5
+"""Part of the error allowed in all that is allowed at a look: this over the root of its number of
+pairs, at most all of it (of spending it so: Lan and DeMets, "Discrete sequential boundaries for
+clinical trials", Biometrika 70, 1983). Most trials stop at the first looks, where all is plain, and
+those that come to the last have shown something that is not. Simulated trials hold in 95 to 98 %
+so, those that go on until all is plain in 94 to 97 %, and gains that are there in 95 to 97 %; with
+as much at each look those that stopped at the second held in 99 %, those at the last in 86 to
+92."""
 
 CLAIMED_AT_A_LOOK = 0.3
 """The same of claims, which end a trial at the first look that allows one."""
@@ -116,7 +119,8 @@ def gain_of_pairs(
     mean = fmean(winsorized)
     variance = sum((value - mean) ** 2 for value in winsorized) / (count - 1)
     error = math.sqrt(variance / count) / (1.0 - 2.0 * cut / count)
-    width = error * student(1.0 - AT_A_LOOK * (1.0 - LEVEL) / 2.0, len(kept) - 1)
+    spent = min(1.0, SPENT / math.sqrt(count)) * (1.0 - LEVEL)
+    width = error * student(1.0 - spent / 2.0, len(kept) - 1)
     allowed = CLAIMED_AT_A_LOOK * CLAIM_ERROR / max(1, cures)
     least = math.log(LEAST_GAIN)
     shows = middle > least and chance_of_signs(_ranked([log - least for log in logs])) <= allowed
@@ -302,16 +306,17 @@ def gain_of_runs(
     )  # fmt: skip
 
 
-CLAIMED_OF_RUNS = 0.001
+CLAIMED_OF_RUNS = 0.002
 """As CLAIM_ERROR, at each number of runs, where what runs differ by is mostly assumed."""
 
-USUAL_SPREAD, USUAL_FREEDOM = 0.045, 5
+USUAL_SPREAD, USUAL_FREEDOM = 0.05, 5
 """What runs of a program differ by (one standard deviation of the logarithm), and from how many
 that would be known. Of twelve programs that ran two to five times on one host with H200s it was at
-most 1 % in eight and 4 to 10 % in four, 4 % in the root of the mean square. So of one run each a
-gain is claimed from 1.48 on, or 1.8 for one of six cures; of two that are alike from 1.22 on. Where
-each run is at one of two speeds from its start to its end, few runs cannot show it: of two each one
-trial in sixteen has both slow ones without the cure, of four one in 256."""
+most 1 % in eight and 4 to 10 % in four: this is as wide as these four are, which are of the kind
+that such runs are made of. So of one run each a gain is claimed from 1.46 on, or 1.73 for one of
+six cures; of two that are alike from 1.22 on. Where each run is at one of two speeds from its start
+to its end, few runs cannot show it: of two each one trial in sixteen has both slow ones without the
+cure, of four one in 256."""
 
 
 # Student's t.

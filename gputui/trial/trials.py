@@ -280,7 +280,7 @@ class Trials(ProgramRuns):
 
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
-        for attempt in range(AGAIN):
+        for _ in range(AGAIN):
             open_ones = [
                 each for each in group
                 if not each.why and not each.is_decided and self._is_worth_a_start(each)
@@ -295,7 +295,9 @@ class Trials(ProgramRuns):
             open_ones += last
             names = tuple(each.candidate.name for each in open_ones)
             bounds = tuple(each.candidate.name for each in open_ones if _is_bound(each))
-            seed = self._request.seed + attempt
+            # Another order in each run: what a program does at the same moment of each would else
+            # be in the same kind of block in all.
+            seed = self._request.seed + self._runs
             lead = self._lead(open_ones)
             later = tuple(
                 each.candidate.name for each in open_ones
