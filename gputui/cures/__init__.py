@@ -348,6 +348,37 @@ def _is_of_compiler(frame: Any) -> bool:
     return module.startswith(("torch._inductor", "torch._dynamo", "triton"))
 
 
+# After steps of optimizers.
+
+_after_steps: list[Callable[[Any], Any]] = []
+_are_steps_followed: list[bool] = []
+
+
+def _follow_steps() -> None:
+    """Has what `after_optimizer_steps` is given called from now on: registered once, when torch is
+    imported. Cures are switched in a step of an optimizer, and a hook that is added or removed
+    there ends the program ("OrderedDict mutated during iteration")."""
+    optimizers = sys.modules.get("torch.optim.optimizer")  # torch.optim deletes its attribute
+    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    if register is None or _are_steps_followed:
+        return
+    _are_steps_followed.append(True)
+
+    def stepped(optimizer: Any, *_words: Any) -> None:
+        for each in tuple(_after_steps):
+            each(optimizer)
+
+    register(stepped)
+
+
+def after_optimizer_steps(function: Callable[[Any], Any]) -> Undo:
+    """Calls a function after each step of an optimizer, which it is given; what this returns ends
+    that."""
+    _follow_steps()
+    _after_steps.append(function)
+    return functools.partial(_after_steps.remove, function)
+
+
 # What a program has made.
 
 
@@ -497,6 +528,8 @@ class Application:
         """Applies the cures of a library that was imported just now, or with None those that need
         none. Never raises: a cure that fails leaves the program as it is."""
         self._modules[library] = module
+        if library == "torch":
+            _follow_steps()
         due = [name for name in self._waiting if self._cures[name].library == library]
         self._waiting = [name for name in self._waiting if name not in due]
         for name in due:

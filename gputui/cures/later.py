@@ -10,7 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, List, Tuple  # noqa: UP035
 
-from . import EXACT, Cure, replaced
+from . import EXACT, Cure, after_optimizer_steps, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,14 +62,12 @@ def writes_of_weights(model: Any) -> tuple[Any, ...]:
 def counting_fused_steps() -> Undo:
     """Counts what fused optimizers write from now on; returns what ends that."""
 
-    def stepped(optimizer: Any, *_words: Any) -> None:
+    def stepped(optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for each in group["params"] if group.get("fused") else ():
                 _fused_steps[id(each)] = _fused_steps.get(id(each), 0) + 1
 
-    optimizers = sys.modules["torch.optim.optimizer"]
-    undo: Undo = optimizers.register_optimizer_step_post_hook(stepped).remove
-    return undo
+    return after_optimizer_steps(stepped)
 
 
 def writes_to_first(name: str) -> bool:

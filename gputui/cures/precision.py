@@ -102,16 +102,11 @@ class Bf16Autocast(Cure):
         torch.set_autocast_enabled(device, True)
         torch.set_autocast_dtype(device, torch.bfloat16)
         # Cast weights are kept until autocast ends, which a step of the optimizer makes stale.
-        optimizers = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its attribute
-
-        def stepped(*_arguments: Any) -> None:
-            torch.clear_autocast_cache()
-
-        hook = optimizers.register_optimizer_step_post_hook(stepped)
+        forget = after_optimizer_steps(lambda _optimizer: torch.clear_autocast_cache())
 
         def undo() -> None:
             self._is_on = False
-            hook.remove()
+            forget()
             torch.set_autocast_enabled(device, was_on)
             torch.set_autocast_dtype(device, dtype)
             torch.clear_autocast_cache()
