@@ -7,7 +7,18 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from . import ANY, DIFFERENT, EXACT, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import (
+    ANY,
+    DIFFERENT,
+    EXACT,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    after_optimizer_steps,
+    combined,
+    instances,
+    replaced,
+)
 
 if TYPE_CHECKING:
     from . import Undo

@@ -81,7 +81,7 @@ def test_a_loader_without_workers_is_not_waited_for(switched: ProgramResult) -> 
 def test_cures_that_follow_the_optimizer_are_switched_within_its_step() -> None:
     """A hook that was added there ended each program whose steps are an optimizer's."""
     result = timed("bf16_autocast", pairs=2)
-    assert result.ended_by == "enough", result.last_lines
+    assert (result.ended_by, result.not_applied) == ("enough", {}), result.last_lines
 
 
 def test_what_is_saved_without_a_function_is_what_it_costs(switched: ProgramResult) -> None:
@@ -385,7 +385,7 @@ def test_a_cure_is_on_in_all_ranks_or_none_from_the_same_step_on() -> None:
 
     plan = RunPlan(("tf32",), block_s=0.03, warm_s=0.2)
     result = run_once((sys.executable, str(PROGRAMS / "ranks.py")), plan, until)
-    assert result.ended_by == "enough", result.last_lines
+    assert (result.ended_by, result.not_applied) == ("enough", {}), result.last_lines
     seen: dict[int, dict[int, str]] = {0: {}, 1: {}}
     for line in result.lines:
         words = line.split()
