@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import sys
 import tempfile
 import time
@@ -283,7 +284,7 @@ def _most_runs(options: argparse.Namespace) -> int:
 @contextmanager
 def _scratch(options: argparse.Namespace, command: Sequence[str]) -> Iterator[Path | None]:
     """A copy of the folder with `--scratch`, which goes afterwards; else None. Raises
-    RefusedError where that is too large."""
+    RefusedError where that is too large, or a file of it cannot be read."""
     if not options.scratch:
         yield None
         return
@@ -302,9 +303,22 @@ def _scratch(options: argparse.Namespace, command: Sequence[str]) -> Iterator[Pa
             )
     with tempfile.TemporaryDirectory(prefix="gputui-try-") as place:
         copy = Path(place, os.path.basename(os.getcwd()) or "folder")
-        shutil.copytree(".", copy, symlinks=True)
+        try:
+            shutil.copytree(".", copy, symlinks=True, ignore=_special)
+        except shutil.Error as error:
+            name, _, why = error.args[0][0]
+            raise RefusedError(
+                f"--scratch: {sanitize(name, 200)} cannot be copied: {why}"
+            ) from None
         say(f"in a copy of this folder: absolute paths{_absolute(command)} escape it")
         yield copy
+
+
+def _special(folder: str, names: list[str]) -> list[str]:
+    """What is no file to copy: sockets, pipes, devices."""
+    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    modes = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    return [name for name, mode in modes.items() if not any(kind(mode) for kind in kinds)]
 
 
 def _absolute(command: Sequence[str]) -> str:

@@ -493,8 +493,9 @@ def _table_lines(
 ) -> list[str]:
     """As many of the trials as there is room for, a blank line first."""
     runs = "1 run" if outcome.runs == 1 else f"{outcome.runs} runs"
-    is_forecast = any(trial.forecast_low is not None for trial in rows)
-    columns = tuple(each for each in COLUMNS if is_forecast or each.key != "forecast")
+    columns = tuple(
+        each for each in COLUMNS if any(each.text(row) not in ("", units.MISSING) for row in rows)
+    )
     for count in range(min(room - TABLE_HEAD, len(rows)), 0, -1):
         left = len(outcome.trials) - count
         table = Table(
