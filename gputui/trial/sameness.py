@@ -100,7 +100,8 @@ LEAST_PRINTED = 3
 _RESULT = re.compile(
     r"\b(?P<name>[\w/.-]{0,40}?(?:loss|acc|accuracy|ppl|perplexity|reward|error|rmse|mse|mae|f1|auc"
     r"|iou|dice|psnr|ssim|bleu|rouge|wer|nll|elbo|entropy|likelihood|residual|checksum))\b"
-    r"[\"']?\s?[:=]?\s?(?P<value>[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.])(?!\s?(?:m|u|n)?s\b)",
+    r"[\"']?\s?[:=]?\s?(?P<value>[-+]?(?:\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf))"
+    r"(?![\w.])(?!\s?(?:m|u|n)?s\b)",
     re.I,
 )
 
@@ -280,6 +281,8 @@ from block to block."""
 def _difference(reference: float | None, tried: float | None) -> float:
     if reference is None or tried is None:
         return 0.0 if reference is tried else math.inf
+    if not math.isfinite(reference) or not math.isfinite(tried):
+        return 0.0 if repr(reference) == repr(tried) else math.inf  # one NaN is another
     return abs(tried - reference) / max(abs(reference), 1e-12)
 
 

@@ -124,6 +124,10 @@ def test_what_a_program_prints_is_compared_where_it_calls_no_backward() -> None:
     wrong = [f"loss: {n}.5" for n in range(9)]
     assert of_prints([f"loss: {n}.1e2" for n in range(9)], wrong, ROUNDING).kind == "other"
     assert of_prints(lines, ["nothing"], EXACT).kind == "unknown"
+    lost = [line.replace("loss 0", "loss nan or 0") for line in lines]
+    assert of_prints(lines, lost, ROUNDING).kind == "other"
+    assert of_prints(lost, lost, ROUNDING).kind == "same"
+    assert list(printed_values(["loss info", "error infinite", "loss -inf"])) == ["loss"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=20))
