@@ -206,7 +206,7 @@ class _Asked:
 
 
 def _ask(pids: list[int], status: int) -> dict[int, _Asked]:
-    """Send SIGTERM to processes."""
+    """Send SIGTERM to these processes, and let stopped ones go on; when each was asked."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     # At the beginning of a tick: what starts because of the signal then never seems older than it.
     time.sleep(1 / _TICKS - time.clock_gettime(clock) % (1 / _TICKS))

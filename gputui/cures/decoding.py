@@ -108,7 +108,7 @@ class _Text:
         """Of texts without gradients, and those of them that were not gone through again."""
 
     def forget(self) -> None:
-        """Keep nothing."""
+        """Forget the last text, and all that was kept of it."""
         self._ids = self._cache = self._encoded = None
         self._columns: dict[str, Any] = {}
         self._others: dict[str, Any] = {}

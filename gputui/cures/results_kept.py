@@ -154,7 +154,7 @@ class ResultsKept(Cure):
 
 
 class _Result:
-    """What a module gave."""
+    """What a module gave, and what it had been given, with how often that was written to."""
 
     def __init__(self, key: Any, held: Any, made: Any) -> None:
         self.key, self.made, self.state = key, made, writes_in(made)

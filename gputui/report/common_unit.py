@@ -13,7 +13,7 @@ import msgspec
 from gputui.model.events import StepSource
 from gputui.model.naming import operands, short_name
 from gputui.model.steps import SOURCES_FIRST
-from gputui.report.comparable import Entries, Entry, Subject
+from gputui.report.comparable import RunItem, RunItems, Subject
 from gputui.report.explain.time_tree import LAYER, TimeTree
 from gputui.report.phases import PhaseRow, main_step, phase_rows
 from gputui.report.statistics import Mean, kernel_rows
@@ -426,14 +426,14 @@ OF_OWN_STEPS = ("median_ns", "p99_ns", "slow_percent", "steps")
 """Figures of steps that mean nothing for a part of a step, or for several."""
 
 
-def scaled(kind: str, entries: Entries, unit: WorkUnit | None) -> Entries:
-    """Entries of a run with its figures of a step as of the work of a step of the first run.
+def scaled(kind: str, entries: RunItems, unit: WorkUnit | None) -> RunItems:
+    """The items of a run with its figures of a step as of the work of a step of the first run.
     Without a common unit they stay what they are."""
     if unit is None or unit.scale == 1.0 or kind not in _OF_A_STEP:
         return entries
     figures = _OF_A_STEP[kind]
     return {
-        name: Entry(
+        name: RunItem(
             entry.name,
             entry.short,
             {

@@ -85,7 +85,7 @@ class Subject:
 
 
 @dataclass(slots=True)
-class Entry:
+class RunItem:
     """A metric, GPU, phase or kernel, as it is in one run."""
 
     name: str
@@ -93,15 +93,15 @@ class Entry:
     figures: dict[str, Mean] = field(default_factory=dict)
 
 
-Entries = dict[str, Entry]
+RunItems = dict[str, RunItem]
 
 
-def _metrics(subject: Subject) -> Entries:
+def _metrics(subject: Subject) -> RunItems:
     if subject.run is None:
         return {}
     reported = subject.run.reported
     return {
-        name: Entry(name, name, {"value": _metric(float(value), reported.get(name))})
+        name: RunItem(name, name, {"value": _metric(float(value), reported.get(name))})
         for name, value in subject.run.metrics.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
@@ -120,9 +120,9 @@ def _of_stretches(amount: float, spread: BatchMeans) -> Mean:
     return Mean(amount, deviation / math.sqrt(count), count - 1.0)
 
 
-def _devices(subject: Subject) -> Entries:
+def _devices(subject: Subject) -> RunItems:
     readings = subject.readings
-    entries: Entries = {}
+    entries: RunItems = {}
     devices = subject.run.devices if subject.run else {}
     span = span_of(subject.run) if subject.run else (readings.first_ns, readings.last_ns)
     for index, name, series in readings.gpu_series():
@@ -183,9 +183,9 @@ def _value(amount: float | None) -> Mean | None:
     return None if amount is None else Mean(amount)
 
 
-def _figure(entries: Entries, name: str, figure: str, value: Mean | None) -> None:
+def _figure(entries: RunItems, name: str, figure: str, value: Mean | None) -> None:
     if value is not None:
-        entries.setdefault(name, Entry(name, name)).figures[figure] = value
+        entries.setdefault(name, RunItem(name, name)).figures[figure] = value
 
 
 def _mean(spread: BatchMeans) -> Mean | None:
@@ -204,7 +204,7 @@ def _average(times: Statistics, wider: float) -> Mean | None:
     return Mean(times.average, error, max(1.0, times.count / (wider * wider) - 1.0))
 
 
-def _steps(subject: Subject) -> Entries:
+def _steps(subject: Subject) -> RunItems:
     tree = subject.tree
     if subject.run is not None and tree is None and not subject.run.kernels:
         return _steps_on_cpu(subject.run)
@@ -220,7 +220,7 @@ def _steps(subject: Subject) -> Entries:
         "steps": Mean(float(tree.program_steps)),
     }
     present = {name: value for name, value in figures.items() if value is not None}
-    return {"step": Entry("step", "step", present)}
+    return {"step": RunItem("step", "step", present)}
 
 
 def step_mean(subject: Subject) -> Mean | None:
@@ -232,7 +232,7 @@ def step_mean(subject: Subject) -> Mean | None:
     return entries["step"].figures["mean_ns"] if entries else None
 
 
-def _steps_on_cpu(run: Run) -> Entries:
+def _steps_on_cpu(run: Run) -> RunItems:
     """For a run without GPU work, the ranges of its main step."""
     step = main_step(run, phase_rows(run))
     mean = None if step is None else _average(step.cpu, 1.0)
@@ -242,10 +242,10 @@ def _steps_on_cpu(run: Run) -> Entries:
     for name, value in (("median_ns", step.cpu.median), ("p99_ns", step.cpu.percentile(99))):
         if value is not None:
             figures[name] = Mean(value)
-    return {"step": Entry("step", "step", figures)}
+    return {"step": RunItem("step", "step", figures)}
 
 
-def _causes(subject: Subject) -> Entries:
+def _causes(subject: Subject) -> RunItems:
     """The time of every leaf. Leaves that took no time are 0, so that every run has the same
     leaves."""
     tree = subject.tree
@@ -259,7 +259,7 @@ def _causes(subject: Subject) -> Entries:
     return entries
 
 
-def _cause(name: str, tree: TimeTree, ns: float, mean: Mean | None) -> Entry:
+def _cause(name: str, tree: TimeTree, ns: float, mean: Mean | None) -> RunItem:
     a_step = tree.a_step(ns)
     share = Mean(100.0 * tree.share(ns))
     if mean is not None and mean.error is not None and tree.step_mean_ns:
@@ -267,10 +267,10 @@ def _cause(name: str, tree: TimeTree, ns: float, mean: Mean | None) -> Entry:
     figures = {"share_percent": share}
     if a_step is not None:
         figures["step_ns"] = mean or Mean(a_step)
-    return Entry(name, name, figures)
+    return RunItem(name, name, figures)
 
 
-def _phases(subject: Subject) -> Entries:
+def _phases(subject: Subject) -> RunItems:
     if subject.run is None:
         return {}
     groups: dict[str, list[PhaseRow]] = {}
@@ -288,11 +288,11 @@ def _phases(subject: Subject) -> Entries:
     if not subject.on_gpu and (ns := outside_ns(subject.run)):
         # What else says where such a run's time went?
         figures = dict.fromkeys(("cpu_avg_ns", "cpu_total_ns"), Mean(float(ns)))
-        entries[OUTSIDE] = Entry(OUTSIDE, OUTSIDE, figures)
+        entries[OUTSIDE] = RunItem(OUTSIDE, OUTSIDE, figures)
     return entries
 
 
-def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
+def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> RunItem:
     cpu = Accumulator.merged(row.cpu for row in rows)
     wider, steps = subject.widening, subject.steps
     projected = Accumulator.merged(row.projected for row in rows)
@@ -301,7 +301,7 @@ def _phase(subject: Subject, name: str, rows: list[PhaseRow]) -> Entry:
         "cpu_avg_ns": _average(cpu, wider),
         "gpu_projected_avg_ns": _average(projected, wider),
     }
-    entry = Entry(name, rows[0].name)
+    entry = RunItem(name, rows[0].name)
     entry.figures = {key: value for key, value in averages.items() if value is not None}
     totals: dict[str, int] = {"instances": instances, "cpu_total_ns": cpu.total}
     if subject.is_estimated:
@@ -344,10 +344,10 @@ def _known_sum(amounts: Iterable[int | None]) -> int | None:
     return None if None in values else sum(value for value in values if value is not None)
 
 
-def _kernels(subject: Subject) -> Entries:
+def _kernels(subject: Subject) -> RunItems:
     if subject.run is None:
         return {}
-    entries: Entries = {}
+    entries: RunItems = {}
     for row in kernel_rows(subject.session, subject.run):
         average = _average(row.times, subject.widening)
         if average is not None:
@@ -357,11 +357,11 @@ def _kernels(subject: Subject) -> Entries:
                 figures["instances"] = Mean(float(row.instances))
             if subject.steps and not subject.is_estimated:
                 figures["step_ns"] = Mean(row.total / subject.steps)
-            entries[row.name] = Entry(row.name, row.short_name, figures)
+            entries[row.name] = RunItem(row.name, row.short_name, figures)
     return entries
 
 
-ENTRIES_OF: dict[str, Callable[[Subject], Entries]] = {
+ENTRIES_OF: dict[str, Callable[[Subject], RunItems]] = {
     "step": _steps, "cause": _causes, "metric": _metrics, "device": _devices, "phase": _phases,
     "kernel": _kernels,
 }  # fmt: skip

@@ -22,7 +22,7 @@ from gputui.report.common_unit import (
     is_of_step,
     scaled,
 )
-from gputui.report.comparable import EFFECTS, ENTRIES_OF, Entries, Entry, Subject
+from gputui.report.comparable import EFFECTS, ENTRIES_OF, RunItem, RunItems, Subject
 from gputui.report.explain.verdict import share_in_the_loop
 from gputui.report.statistics import Mean, noise
 
@@ -215,7 +215,7 @@ def _apart(kind: str, figure: str, units: Sequence[WorkUnit | None]) -> frozense
 
 
 def _items(
-    kind: str, entries: list[Entries], renames: dict[str, str], units: Sequence[WorkUnit | None]
+    kind: str, entries: list[RunItems], renames: dict[str, str], units: Sequence[WorkUnit | None]
 ) -> Iterable[Item]:
     """One item per name, in the order of the first run that has it."""
     new_names = set(renames.values())
@@ -246,7 +246,7 @@ def _items(
         )
 
 
-def _renames(entries: list[Entries], kind: str) -> dict[str, str]:
+def _renames(entries: list[RunItems], kind: str) -> dict[str, str]:
     """Old name → new name, if one name of the baseline is in no other run, and a similar one is in
     all other runs but not in the baseline.
     """
@@ -280,7 +280,7 @@ _NEAR = 0.75
 
 
 def _renamed_parents(
-    renames: dict[str, str], gone: dict[str, list[Entry]], came: dict[str, list[Entry]]
+    renames: dict[str, str], gone: dict[str, list[RunItem]], came: dict[str, list[RunItem]]
 ) -> dict[str, str]:
     """The phases around renamed ones: if all the renamed phases of one lie in one other, and
     neither is in both runs, the enclosing phase was renamed.
@@ -310,8 +310,8 @@ def _outer(path: str, last: str) -> str:
     return path.removesuffix(last).removesuffix("/")
 
 
-def _by_short(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    entries_by_short: dict[str, list[Entry]] = {}
+def _by_short(entries: Iterable[RunItem]) -> dict[str, list[RunItem]]:
+    entries_by_short: dict[str, list[RunItem]] = {}
     for entry in entries:
         entries_by_short.setdefault(entry.short, []).append(entry)
     return entries_by_short
