@@ -71,7 +71,7 @@ def run_try(options: argparse.Namespace) -> int:
         say(refused[1])
         return refused[0]
     # Wrong names are said before anything runs.
-    options.cure = [name for words in options.cure for name in words.split(",")]
+    options.cure = [name.strip() for words in options.cure for name in words.strip(" ,").split(",")]
     named(options.cure, ())
     recorded = _recorded(options) if options.recording else None
     _check_room(options)
