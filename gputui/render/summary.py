@@ -7,7 +7,6 @@ recordings without a screen, and for `gputui summary`.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from textwrap import wrap
 
@@ -16,6 +15,7 @@ from gputui.base.sanitize import sanitize
 from gputui.model import units
 from gputui.model.units import moment
 from gputui.render import NoRunError, UnknownNameError
+from gputui.render.text_tables import TIED, in_lines
 from gputui.report.answer import Group, Line, answer, clocks_line, job_of
 from gputui.report.phases import shares_error_points
 from gputui.report.schema import AnyTable
@@ -37,9 +37,6 @@ WIDEST = 110
 NARROWEST = 30
 
 _APART = "   "
-
-_TIED = "\N{NO-BREAK SPACE}"
-_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[nµm]?s|[KMGT]iB|[JW])(?!\w))")
 
 
 def answer_text(
@@ -112,12 +109,10 @@ def _wrapped(line: Line, columns: int, *, is_title: bool) -> list[str]:
     figures = text.split(_APART)
     if len(figures) > 1:
         # Lines break between figures, not inside them.
-        text = _APART.join(figure.replace(" ", _TIED) for figure in figures)
-    text = _BEFORE_UNIT.sub(_TIED, text)
+        text = _APART.join(figure.replace(" ", TIED) for figure in figures)
     if line.is_typed:
         return [first + text]
-    lines = wrap(first + text, columns, subsequent_indent=" " * (LABEL + 2), break_on_hyphens=False)
-    return [line.replace(_TIED, " ") for line in lines] or [first.rstrip()]
+    return in_lines(first + text, columns, " " * (LABEL + 2)) or [first.rstrip()]
 
 
 def is_event_table(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TextIO
@@ -164,6 +165,10 @@ def to_text(table: AnyTable, width: int | None = None, *, folds: bool = False) -
         widths = [widths[i] for i in fitting]
         rows = [[row[i] for i in fitting] for row in rows]
         paths = {i for i in range(len(columns)) if any(_is_path(row[i]) for row in rows)}
+        if folds:
+            # It goes on below: names beside it stay whole.
+            room = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+            widths[-1] = min(widths[-1], max(LEAST_FOLDED, room))
         _narrow(columns, names, widths, width, paths)
 
     def line(cells: Sequence[str]) -> str:
@@ -175,9 +180,9 @@ def to_text(table: AnyTable, width: int | None = None, *, folds: bool = False) -
             yield line(cells)
         elif room < LEAST_FOLDED:
             yield line(cells)
-            yield from (f"  {more}" for more in wrap(cells[-1], max(room, (width or 0) - 2)))
+            yield from (f"  {more}" for more in in_lines(cells[-1], max(room, (width or 0) - 2)))
         else:
-            first, *others = wrap(cells[-1], room)
+            first, *others = in_lines(cells[-1], room)
             yield line([*cells[:-1], first])
             yield from (line([*[""] * (len(cells) - 1), more]) for more in others)
 
@@ -186,6 +191,19 @@ def to_text(table: AnyTable, width: int | None = None, *, folds: bool = False) -
         above, head = table.title, [*wrap(f"({table.note})", width), *head]
     body = [each for row in rows for each in lines(row)]
     return "\n".join([above, "─" * cell_width(above), *head, *body]) + "\n"
+
+
+TIED = "\N{NO-BREAK SPACE}"
+"""Between words that `in_lines` leaves in one line."""
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|×|[nµm]?s|[KMGT]iB|[JW])(?!\w))")
+
+
+def in_lines(text: str, width: int, indent: str = "") -> list[str]:
+    """Text in lines of a width, broken between words, but not before a unit; all but the first
+    begin with `indent`."""
+    tied = _BEFORE_UNIT.sub(TIED, text)
+    lines = wrap(tied, width, subsequent_indent=indent, break_on_hyphens=False)
+    return [line.replace(TIED, " ") for line in lines]
 
 
 def _width(column: AnyColumn, texts: Sequence[str]) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from textwrap import wrap
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -19,7 +18,7 @@ from gputui.cures import BOUND
 from gputui.model import units
 from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
-from gputui.render.text_tables import LEAST_FOLDED, to_text
+from gputui.render.text_tables import LEAST_FOLDED, in_lines, to_text
 from gputui.report.schema import Column, Table, text
 from gputui.trial.proof import (
     FEWEST,
@@ -514,7 +513,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     if width is None:
         return [text]
     indent = len(text) - len(text.lstrip())
-    return wrap(text, max(LEAST_FOLDED, width), subsequent_indent=" " * (indent + 2 * bool(indent)))
+    return in_lines(text, max(LEAST_FOLDED, width), " " * (indent + 2 * bool(indent)))
 
 
 def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> list[str]:

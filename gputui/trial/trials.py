@@ -66,7 +66,7 @@ from gputui.trial.sameness import (
 ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
 
-NOT_TOGETHER = "no time was left for a run"
+NOT_TOGETHER = "No time was left for a run"
 
 ANSWERS = "answers the same"
 
