@@ -207,10 +207,12 @@ class ItemsAtOnce(Cure):
             if each.batch_size and each.batch_size > 1 and each.collate_fn is collate:
                 try:
                     with _drawn_again():
-                        _batched(torch, each.dataset[torch.as_tensor([0, 1])])
+                        made = _batched(torch, each.dataset[torch.as_tensor([0, 1])])
+                        right = collate([each.dataset[0], each.dataset[1]])
                 except Exception:  # it does more than to index
                     continue
-                return None
+                if _is_same(made, right):
+                    return None
         return "its datasets do more than to index" if loaders else None
 
 

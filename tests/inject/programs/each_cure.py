@@ -210,6 +210,23 @@ def items_at_once():
     return data.made
 
 
+class MakesEach:
+    """Of whatever it is asked for it makes one item."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.zeros(3), index
+
+
+at_once_cure = cures()["items_at_once"]("")
+for dataset, is_useless in ((Indexing(), False), (MakesEach(), True)):
+    held_loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+    assert bool(at_once_cure.useless(torch.utils.data)) == is_useless
+    del held_loader
+
+
 @check
 def archives_kept():
     numpy.savez_compressed("kept.npz", x=numpy.zeros(4))
