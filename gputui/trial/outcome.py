@@ -274,6 +274,8 @@ class Measured:
     pairs: list[Pair] = field(default_factory=list)
     off_runs: list[RunStep] = field(default_factory=list)
     on_runs: list[RunStep] = field(default_factory=list)
+    run_beside: tuple[str, ...] = ()
+    """The cures that were on in its runs, and in those without it."""
     rivals: int = 1
     """Cures, or ablations, that were measured when its last pairs were."""
     gain: MeasuredGain | None = None
@@ -296,8 +298,10 @@ class Measured:
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The cures that were on in blocks without it, too."""
-        return self.pairs[-1].beside if self.pairs and not self.on_runs else ()
+        """The cures that were on in blocks, or runs, without it, too."""
+        if self.on_runs:
+            return self.run_beside
+        return self.pairs[-1].beside if self.pairs else ()
 
     @property
     def off_ns(self) -> list[float]:

@@ -5,11 +5,11 @@ cure from its start, and what is known of the program from them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gputui.cures import BOUND
+from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
 from gputui.trial.outcome import TIME_OVER, Measured
@@ -17,6 +17,7 @@ from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import gain_of_runs
 from gputui.trial.runs import (
     INTERRUPTED,
+    JOINED,
     MEASURED_S,
     WITH_PAUSES_S,
     Pair,
@@ -31,7 +32,7 @@ from gputui.trial.runs import (
     run_step,
     step_of,
 )
-from gputui.trial.sameness import Sameness, sameness_by_scatter, sameness_of
+from gputui.trial.sameness import UNKNOWN, Sameness, sameness_by_scatter, sameness_of
 
 SPENT = "the budget is spent"
 
@@ -68,12 +69,14 @@ class ProgramRuns:
         self._measured = [Measured(candidate) for candidate in request.candidates]
         self._source = ""
         self._times: dict[str, list[RunStep]] = {"": []}
-        """A step of each run that was timed, by the cure that it had."""
+        """A step of each run that was timed, by the cures that it had."""
         self._plain: list[ProgramResult] = []
         """Runs with nothing changed."""
         self._between: ProgramResult | None = None
         """The blocks of a run in which cures were off, where none that was switched in it gains:
         as good as a run with nothing changed, but for its results."""
+        self._begun: ProgramResult | None = None
+        """A run until anything was switched in it."""
         self._start_s = 0.0
         """How long the program takes until its first timed step, at most."""
         self._is_brief = False
@@ -181,19 +184,42 @@ class ProgramRuns:
 
     def _longest_s(self) -> float:
         """Of the runs with nothing changed, or what one would take."""
-        between_s = self._start_s + RUN_S if self._between is not None else 0.0
-        return max((result.seconds for result in self._plain), default=between_s)
+        usual_s = self._start_s + RUN_S if self._start_s else 0.0
+        return max((result.seconds for result in self._plain), default=usual_s)
+
+    def _plan_with(self, names: Sequence[str]) -> RunPlan:
+        """A run with these cures, those that may be switched from the end of its warm-up on."""
+        measured = [each for each in self._measured if each.candidate.name in names]
+        switched = [each.candidate.name for each in measured if each.candidate.cure.in_one_run]
+        held = tuple(name for name in names if name in switched)
+        return RunPlan(held=held, constant=tuple(name for name in names if name not in held))
+
+    def _run_without(self, each: Measured) -> None:
+        """A run as it is, or with what is on beside a cure."""
+        if not each.run_beside:
+            self._plain_run()
+        else:
+            key = JOINED.join(each.run_beside)
+            self._request.tell(f"with {key}")
+            result = self._run(self._plan_with(each.run_beside), self._until_measured())
+            self._times.setdefault(key, []).extend(filter(None, [run_step(result)]))
+        each.off_runs = self._off_runs(each)
+
+    def _off_runs(self, each: Measured) -> list[RunStep]:
+        """A step of each run to compare with those of a cure."""
+        if not each.run_beside:
+            return self._plain_steps(each)
+        return self._times.setdefault(JOINED.join(each.run_beside), [])
 
     def _constant_run(self, each: Measured, times: dict[str, list[RunStep]]) -> None:
         name, cure = each.candidate.name, each.candidate.cure
-        self._request.tell(f"with {name}")
-        held = (name,) if cure.in_one_run else ()
+        names = (*each.run_beside, name)
+        self._request.tell(f"with {JOINED.join(names)}")
+        plan = self._plan_with(names)
         if cure.result == BOUND and cure is not NoSaves:
-            held = (*held, NoSaves.name)
-        constant = () if cure.in_one_run else (name,)
-        plan = RunPlan(held=held, constant=constant)
+            plan = plan._replace(held=(*plan.held, NoSaves.name))
         plan = plan._replace(warm_s=plan.warm_s + cure.settles_s)
-        off = self._times[""] if name not in times else ()
+        off = self._off_runs(each) if name not in times else ()
         result = self._run(plan, self._until_measured(off))
         each.way = "a run each"
         step = run_step(result)
@@ -205,6 +231,8 @@ class ProgramRuns:
         elif result.failure:
             each.why, each.failed = f"the program fails with it: {result.last_line}", True
             each.last_lines = result.last_lines
+        elif result.ended:
+            each.why = result.ended_by
         elif step is None:
             each.why = result.ended_by or "no steps of it were seen"
             if result.ended_by == SPENT:
@@ -212,19 +240,27 @@ class ProgramRuns:
         else:
             times.setdefault(name, []).append(step)
             each.on_runs = times[name]
-            each.off_runs = self._plain_steps(each)
+            each.off_runs = self._off_runs(each)
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
-            if self._references and cure.result != BOUND:
-                each.same = self._compared(result, cure.result, is_held=bool(held))
+            if cure.result != BOUND:
+                classes = [
+                    other.candidate.cure.result for other in self._measured
+                    if other.candidate.name in names
+                ]  # fmt: skip
+                each.same = self._compared(result, worst_of(classes), plan)
 
-    def _compared(self, result: ProgramResult, result_class: str, *, is_held: bool) -> Sameness:
-        """What a run with a cure computes, beside one as it is: where it is something else, within
-        what two runs as they are differ by, for which another is made if there is time."""
-        reference = self._references[0]
-        same = sameness_of(reference, result, result_class, constant=not is_held, held=is_held)
+    def _compared(self, result: ProgramResult, result_class: str, plan: RunPlan) -> Sameness:
+        """What a run with cures computes, beside one as it is, or the first steps of one: where it
+        is something else, within what two runs as they are differ by, for which another is made if
+        there is time."""
+        references = self._references or [*filter(None, [self._begun])]
+        if not references:
+            return UNKNOWN
+        on = {"constant": bool(plan.constant), "held": bool(plan.held)}
+        same = sameness_of(references[0], result, result_class, **on)
         if same.kind != "other":
             return same
         if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():
@@ -276,6 +312,11 @@ class ProgramRuns:
                     other.pairs = self._beside_right(other.pairs)
             if name in result.not_applied and (each.gain is None or each.ended):
                 each.why, each.applies = result.not_applied[name], False
+
+
+def worst_of(classes: Iterable[str]) -> str:
+    """What cures of these classes leave of results together."""
+    return max(classes, key=(EXACT, ROUNDING, DIFFERENT).index)
 
 
 def until_sure(run: RunInFolder, least_s: float, off: Sequence[RunStep]) -> str:

@@ -137,9 +137,11 @@ def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: s
     return Sameness(kind, f"{count} differ by {_percent(typical)}", typical)
 
 
-def sameness_of_outputs(
-    reference: Mapping[float, float], tried: Mapping[float, float], result: str
-) -> Sameness:
+Outputs = Mapping[tuple[float, int], float]
+"""Norms of what modules gave, by that of what they were given and how many elements they gave."""
+
+
+def sameness_of_outputs(reference: Outputs, tried: Outputs, result: str) -> Sameness:
     """Of two runs by what modules gave in the warm-up, for what both runs gave them."""
     differences = [
         _difference(reference[given], tried[given]) for given in reference.keys() & tried.keys()

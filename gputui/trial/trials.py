@@ -12,7 +12,7 @@ from statistics import median
 from msgspec import structs
 
 from gputui.base.sanitize import masked_words, sanitize
-from gputui.cures import ANY, BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.cures import ANY, BOUND, DIFFERENT
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import (
     HELD,
@@ -34,7 +34,7 @@ from gputui.trial.outcome import (
     with_gain,
 )
 from gputui.trial.planning import by_name_only
-from gputui.trial.program_runs import ProgramRuns, Request
+from gputui.trial.program_runs import ProgramRuns, Request, worst_of
 from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
@@ -53,12 +53,15 @@ from gputui.trial.runs import (
     Pair,
     ProgramResult,
     RunPlan,
+    RunStep,
     Steps,
     newest_alike,
     run_step,
+    step_of,
 )
 from gputui.trial.sameness import (
     UNKNOWN,
+    Sameness,
     sameness_of,
     sameness_within_a_run,
 )
@@ -111,8 +114,6 @@ class Trials(ProgramRuns):
         self._from_start: set[str] = set()
         """and from the start of one."""
         self._together: Trial | None = None
-        self._begun: ProgramResult | None = None
-        """A run until anything was switched in it."""
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
         self._round = 0
@@ -305,7 +306,7 @@ class Trials(ProgramRuns):
                 and not each.candidate.cure.is_certain
             )  # fmt: skip
             # Ablations by themselves are of the program as it is.
-            much = [] if held else self._much_proven(open_ones)
+            much = [] if any(map(_is_bound, open_ones)) else self._much_proven(open_ones)
             beside = tuple(each.candidate.name for each in much)
             constant = tuple(
                 each.candidate.name for each in much if not each.candidate.cure.in_one_run
@@ -344,6 +345,7 @@ class Trials(ProgramRuns):
                 continue
             timed_s = result.seconds - (result.first_block_s or 0.0)
             self._is_brief = self._is_brief or (result.has_ended and timed_s < BRIEF_S)
+            self._take_blocks_beside(result, bounds)
             if not beside and self._begun is None:
                 self._begun = result.without_cures(1, bounds)
             if not beside and not any(
@@ -365,6 +367,22 @@ class Trials(ProgramRuns):
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 
+    def _take_blocks_beside(self, result: ProgramResult, bounds: Sequence[str]) -> None:
+        """Of a run with cures that are switched the blocks in which what is held was on and nothing
+        else, where nothing else gains: as good as a run with it."""
+        steps = result.steps
+        names = tuple(each.candidate.name for each in self._much_proven([]))
+        if steps is None or result.failure or not names:
+            return
+        alike = [
+            block for block in steps.blocks
+            if {*block.beside} == {*names} and not block.on and block.cure not in bounds
+        ]  # fmt: skip
+        others = [each for each in self._measured if each.verdict == "gain" and each.beside]
+        if len(alike) >= LOOKS[0] and not any({*each.beside} == {*names} for each in others):
+            runs = self._times.setdefault(JOINED.join(names), [])
+            runs += [] if runs else [step_of(alike)]
+
     def _is_right(self, steps: Steps, name: str) -> bool:
         """Whether losses go on as before in the blocks with a cure, as far as they show it."""
         cure = next(each.candidate.cure for each in self._measured if each.candidate.name == name)
@@ -377,6 +395,17 @@ class Trials(ProgramRuns):
             each for each in proven
             if each.gain is not None and each.gain.middle >= HELD and each not in group
         ]  # fmt: skip
+
+    def _names_beside(self, each: Measured) -> tuple[str, ...]:
+        """Those that are on in runs of a cure, and in those without it: of several ways to mend the
+        same that need runs of their own, and of ablations, none."""
+        if _is_bound(each):
+            return ()
+        return tuple(
+            other.candidate.name for other in self._much_proven([each])
+            if other.candidate.cure.in_one_run or _cause(other) is None
+            or _cause(other) != _cause(each)
+        )  # fmt: skip
 
     def _is_worth_a_start(self, each: Measured) -> bool:
         """Whether pairs of it, after those that it had, are worth another start of the program:
@@ -463,7 +492,7 @@ class Trials(ProgramRuns):
         return with_gain(
             Trial(
                 cure=joined,
-                result=_result_class(cures),
+                result=worst_of(each.candidate.cure.result for each in cures),
                 verdict="gain",
                 off_ns=median(pair.off.step_ns for pair in pairs),
                 on_ns=median(pair.on.step_ns for pair in pairs),
@@ -493,10 +522,14 @@ class Trials(ProgramRuns):
         group = [each for each in group if not each.why and (each.doubt or not each.is_decided)]
         if not group:
             return
-        has_pauses = any(each.has_pauses for each in group)
+        for each in group:
+            if not each.on_runs:
+                each.run_beside = self._names_beside(each)
+        alone = [each for each in group if not each.run_beside]
+        has_pauses = any(each.has_pauses for each in alone)
         if self._between is not None and not self._plain and not has_pauses:
             self._take_between(self._between)
-        elif not self._plain:
+        elif alone and not self._plain:
             self._plain_run()
         # What is known not to apply has said so in the first run.
         group.sort(key=lambda each: not each.candidate.cure.is_certain if self._runs else 0)
@@ -509,7 +542,11 @@ class Trials(ProgramRuns):
             # What promises most is tried even if nothing is left for others.
             left_s = self._left_s if any(other.on_runs for other in group) else self._all_left_s
             needs_s = self._needs_s(each)
-            if not each.why and (not self._times[""] or left_s < needs_s):
+            if each.run_beside and not each.why and not self._off_runs(each):
+                if left_s > needs_s + self._longest_s():
+                    self._run_without(each)
+                left_s = self._all_left_s
+            if not each.why and (not self._off_runs(each) or left_s < needs_s):
                 wants = f": it wants some {needs_s:.0f} s" if self._longest_s() else ""
                 each.why = self._no_trials or NO_TIME + wants
             if not each.why:
@@ -518,12 +555,11 @@ class Trials(ProgramRuns):
         group = [each for each in group if self._is_worth_a_second(each, group)]
         for each in sorted(group, key=lambda each: -each.gain.middle if each.gain else 0.0):
             # Before the others had their turn these are what the program is slow for.
-            has_more = len(each.on_runs) > len(self._times[""])
+            has_more = len(each.on_runs) > len(self._off_runs(each))
             if not has_more and self._all_left_s > self._needs_s(each):
                 self._constant_run(each, self._times)
-            if len(self._times[""]) < 2 and self._all_left_s > 1.2 * self._longest_s():
-                self._plain_run()
-                each.off_runs = self._plain_steps(each)
+            if len(self._off_runs(each)) < 2 and self._all_left_s > 1.2 * self._longest_s():
+                self._run_without(each)
 
     def _needs_s(self, each: Measured) -> float:
         """What a run of it takes."""
@@ -616,6 +652,12 @@ class Trials(ProgramRuns):
             self._remarks.append(f"{NOT_TOGETHER} with {what} from its start, to compare results")
             return
         names = (*held, *constant)
+        whole = [each for each in proven if {each.candidate.name, *each.run_beside} == {*names}]
+        if whole and whole[0].on_runs and times[""]:
+            # Its runs were with all of them.
+            self._from_start = {*names}
+            self._set_together(proven, names, whole[0].on_runs, whole[0].same)
+            return
         self._request.tell(f"together: {', '.join(names)}")
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured())
         step = run_step(result)
@@ -626,9 +668,9 @@ class Trials(ProgramRuns):
         ):  # fmt: skip
             self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
             return
-        result_class = _result_class(proven)
+        classes = worst_of(each.candidate.cure.result for each in proven)
         same = sameness_of(
-            self._plain[0], result, result_class, constant=bool(constant), held=bool(held)
+            self._plain[0], result, classes, constant=bool(constant), held=bool(held)
         )
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
@@ -645,12 +687,22 @@ class Trials(ProgramRuns):
             together += filter(None, [run_step(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
-        others = [times[name] for name in times if name not in ("", "all")]
-        gain = gain_of_runs(times[""], together, 1, others)
-        off_ns, on_ns = (median(run.ns for run in runs) for runs in (times[""], together))
+        self._set_together(proven, names, together, same)
+
+    def _set_together(
+        self,
+        proven: Sequence[Measured],
+        names: Sequence[str],
+        on: Sequence[RunStep],
+        same: Sameness,
+    ) -> None:
+        """What runs with all that is proven say, beside runs as it is."""
+        off = self._times[""]
+        others = [runs for name, runs in self._times.items() if name not in ("", "all")]
+        off_ns, on_ns = (median(run.ns for run in runs) for runs in (off, on))
         trial = Trial(
             cure=JOINED.join(names),
-            result=result_class,
+            result=worst_of(each.candidate.cure.result for each in proven),
             verdict="gain" if same.kind != "other" else "another result",
             off_ns=off_ns,
             on_ns=on_ns,
@@ -658,7 +710,7 @@ class Trials(ProgramRuns):
             same=same.text,
             gain=off_ns / on_ns,
         )
-        self._together = with_gain(trial, gain)
+        self._together = with_gain(trial, gain_of_runs(off, on, 1, others))
 
     def _compare(self, proven: Sequence[Measured]) -> None:
         """Whether results stay the same, step by step, with cures whose gains were measured in one
@@ -677,7 +729,8 @@ class Trials(ProgramRuns):
         if result.steps is None or result.ended or result.failure:
             self._remarks.append(f"with {what}: {result.failure or result.ended_by or 'no steps'}")
             return
-        result_class, same = _result_class(proven), UNKNOWN
+        result_class = worst_of(each.candidate.cure.result for each in proven)
+        same = UNKNOWN
         if self._begun is not None:
             same = sameness_of(self._begun, result, result_class, constant=False, held=True)
         if same.kind not in ("same", "rounding") and left_s > 2.0 * run_s and not self._plain:
@@ -701,7 +754,8 @@ class Trials(ProgramRuns):
     def _ready(self, each: Measured) -> str:
         """From when on its steps are as fast, where compiling or tuning takes longer than the
         program's own start does."""
-        plain_s = min((run.first_block_s or 0.0 for run in self._references), default=0.0)
+        started_s = (run.first_block_s or 0.0 for run in self._references)
+        plain_s = min(started_s, default=each.ready_s or 0.0)
         if each.ready_s is None or each.gain is None or each.ready_s < plain_s + READY_S:
             return ""
         step = f"from step {each.first_step} on, " if each.first_step else ""
@@ -758,13 +812,6 @@ class Trials(ProgramRuns):
             reason=sanitize(reason_of(trials, request.diagnosis.findings), 600),
             remarks=tuple(dict.fromkeys(self._remarks)),
         )
-
-
-def _result_class(cures: Sequence[Measured]) -> str:
-    """What several cures leave of results together."""
-    return max(
-        (each.candidate.cure.result for each in cures), key=(EXACT, ROUNDING, DIFFERENT).index
-    )
 
 
 def _is_bound(each: Measured) -> bool:

@@ -201,3 +201,17 @@ def test_what_gained_by_runs_is_on_while_others_are_switched(spend) -> None:
     together = spent.outcome.together
     assert together is not None
     assert together.gain == pytest.approx(6.0, rel=0.1)
+
+
+def test_what_needs_runs_is_measured_on_top_of_what_gains_much(spend) -> None:
+    """Beside the blocks in which that alone was on: 289 ms of garbage collection in each step hid
+    what an emptied cache costs."""
+    gains = {"gc_collect_idle": 4.0, "gc_off": 1.0, "accumulation_merged": 1.9}
+    spent = spend("collected_each", Simulated(10.0, 0.3, gains), 150.0)
+    assert "gc_collect_idle, accumulation_merged" in spent.runs
+    more = spent.trial("accumulation_merged")
+    assert (more.verdict, more.beside) == ("gain", ("gc_collect_idle",))
+    assert more.gain == pytest.approx(1.9, rel=0.05)
+    together = spent.outcome.together
+    assert together is not None
+    assert together.gain == pytest.approx(7.6, rel=0.05)

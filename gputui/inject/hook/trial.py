@@ -406,10 +406,10 @@ class TrialInProgram:
         called no backward so far, its norm."""
         if self._torch is None or (self.has_begun and not self._more_outputs):
             return
-        is_new = not self.has_begun and site is not None and not site.uses_gpu
-        if is_new and not site.count & (site.count - 1):
+        own = None if self.has_begun else site
+        if own is not None and not own.uses_gpu and not own.count & (own.count - 1):
             with contextlib.suppress(Exception):
-                site.uses_gpu = any(each.is_cuda for each in module.parameters()) or _is_on_gpu(
+                own.uses_gpu = any(each.is_cuda for each in module.parameters()) or _is_on_gpu(
                     (given, made)
                 )
         if self._losses_before or self._losses:
