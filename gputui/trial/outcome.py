@@ -243,7 +243,13 @@ def _lacks(trial: Trial) -> str:
         return f"in {trial.pairs} run{'s' * (trial.pairs != 1)} each, which may differ by as much"
     if trial.pairs < FEWEST:
         return f"{trial.pairs} of {FEWEST} pairs"
+    if trial.why.endswith(RUNS_TELL):
+        return f"{trial.pairs} pairs; {RUNS_TELL}"
     return f"{trial.pairs} pairs that differ"
+
+
+RUNS_TELL = "runs of its own must tell"
+"""Why pairs that show a gain are no proof of it, at the end of what raises the doubt."""
 
 
 def _wants(trial: Trial) -> str:
@@ -356,7 +362,7 @@ class Measured:
         elif verdict == "unclear" and len(self.pairs) in range(1, FEWEST) and not self.on_runs:
             why = why or f"{len(self.pairs)} of the {FEWEST} pairs that a proof takes"
         elif verdict == "unclear" and self.doubt and not self.on_runs:
-            why = f"most blocks show it, but {self.doubt}: runs of its own must tell"
+            why = f"most blocks show it, but {self.doubt}: {RUNS_TELL}"
         elif verdict == "gain" and self.gain:
             why = why or "; ".join(filter(None, (self.gain.bounded, self.note)))
         finding, forecast = self.candidate.finding, self.candidate.forecast

@@ -343,6 +343,11 @@ def test_without_a_gain_the_answer_ends_with_what_it_is_slow_for() -> None:
         "No gain is proven. Not tried to the end: cure9 (10.0× so far, 6 of 11 pairs), cure3 "
         "(1.40× at least by forecast); a longer --budget may prove it."
     )
+    doubted = trial(
+        1, "unclear", why="most blocks show it, but steps wait: runs of its own must tell"
+    )
+    doubted = msgspec.structs.replace(doubted, pairs=11)
+    assert "cure1 (2.00× so far, 11 pairs; runs of its own must tell)" in ending(doubted)
     assert ending(bounds[0], waiting).startswith("No gain is proven, but what costs most is: ")
     assert ending(bounds[0], waiting).endswith("a longer --budget may prove it.")
     assert reason_of((*bounds, trial(1)), (read,)) == ""
