@@ -172,6 +172,19 @@ def periodic(rng: random.Random, gain: float) -> Program:
     return Program(work, gain)
 
 
+def cyclic(rng: random.Random, gain: float) -> Program:
+    """A cycle of 2 to 8 steps of 4 to 4,000 ms each, so that blocks have few steps or one."""
+    step_s, length = _log_uniform(rng, 0.02, 0.8), rng.choice((2, 3, 4, 6, 8))
+    factors = [_log_uniform(rng, 0.2, 5.0) for _ in range(length)]
+    count = [0]
+
+    def work(_now: float) -> float:
+        count[0] += 1
+        return step_s * factors[count[0] % length] * math.exp(rng.gauss(0, 0.005))
+
+    return Program(work, gain)
+
+
 def heavy_tailed(rng: random.Random, gain: float) -> Program:
     """Steps as Pareto has them, with neither a mean nor a variance to speak of (1.1 to 2)."""
     step_s, alpha = _log_uniform(rng, 0.005, 0.1), rng.uniform(1.1, 2.0)
@@ -219,8 +232,8 @@ def starved(rng: random.Random, gain: float) -> Program:
 KINDS: dict[str, Callable[[random.Random, float], Program]] = {
     kind.__name__: kind
     for kind in (
-        steady, noisy, drifting, warming, bimodal, periodic, heavy_tailed, lengths, saving, bursts,
-        starved,
+        steady, noisy, drifting, warming, bimodal, periodic, cyclic, heavy_tailed, lengths, saving,
+        bursts, starved,
     )
 }  # fmt: skip
 """Programs by how their steps differ."""
