@@ -8,7 +8,7 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, Cure, combined, replaced
+from . import EXACT, CannotApply, Cure, combined, replaced
 from .copies import LEAST_KEPT_BYTES, free_bytes_of_gpu
 from .later import (
     MOST_COMPARED_BYTES,
@@ -20,6 +20,7 @@ from .later import (
     rows_all_over,
     writes_of,
 )
+from .waits import entered_below, has_compiled
 
 if TYPE_CHECKING:
     from . import Undo
@@ -56,18 +57,28 @@ class RowsOnGpu(Cure):
         index_rows, cpu = tensor.__getitem__, tensor.cpu
         rows = self._rows = _Rows(torch, self, index_rows)
 
-        @functools.wraps(index_rows)
-        def indexed(table: Any, index: Any) -> Any:
-            later = rows.rows_later(table, index) if type(index) is tensor else None
-            return index_rows(table, index) if later is None else later
+        class Seen(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+            """Sees indexing. A function in its place would make a sequence of each tensor, for C:
+            torch.tensor of a list of those without dimensions would fail."""
+
+            def __torch_function__(
+                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
+                if function is index_rows and type(args[1]) is tensor:
+                    later = rows.rows_later(*args)
+                    if later is not None:
+                        return later
+                return function(*args, **(kwargs or {}))
 
         @functools.wraps(cpu)
         def copied(source: Any, *args: Any, **kwargs: Any) -> Any:
             later = None if args or kwargs else rows.index_of(source, sys._getframe(1))
             return cpu(source, *args, **kwargs) if later is None else later
 
-        undo = replaced((tensor, "__getitem__", indexed), (tensor, "cpu", copied))
-        return combined(functools.partial(setattr, self, "_rows", None), undo)
+        if has_compiled():  # what is compiled would be compiled again
+            raise CannotApply("the program compiles what it calls")
+        forget = functools.partial(setattr, self, "_rows", None)
+        return combined(forget, entered_below(torch, Seen()), replaced((tensor, "cpu", copied)))
 
     def look(self) -> None:
         """Whether rows of a copy are not those of its table."""

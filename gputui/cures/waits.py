@@ -38,7 +38,7 @@ class ItemsTogether(Cure):
     def apply(self, torch: Any) -> Undo:
         replay = torch.cuda.CUDAGraph.replay
         elements, undos = _Elements(torch, self), []
-        if not self._compiles():  # what is compiled would be compiled again
+        if not has_compiled():  # what is compiled would be compiled again
             undos.append(elements.read_together())
         # Tensors, how often they were written to, and their values.
         copied: list[tuple[Any, int, list[Any]]] = []
@@ -91,11 +91,6 @@ class ItemsTogether(Cure):
                 (torch.cuda.CUDAGraph, "replay", replayed),
             ),
         )
-
-    def _compiles(self) -> bool:
-        """Whether torch.compile has compiled something: its module alone is there of itself."""
-        utils = sys.modules.get("torch._dynamo.utils")
-        return utils is not None and bool(utils.counters["frames"]["total"])
 
     def checked(self, value: Any, read: Callable[[], Any]) -> Any:
         """A value of a copy; now and then what is there now, which has to be the same."""
@@ -184,6 +179,9 @@ class _Elements:
         self._torch, self._cure = torch, cure
         self._index = torch.Tensor.__getitem__
         self._read: dict[int, _Read] = {}
+        self._kind, self._comparison = _kinds(torch)
+        self._constants: dict[Any, Any] = {}
+        """What is so, and what is not, by device."""
 
     def forget(self) -> None:
         """Something may be written now."""
@@ -206,32 +204,54 @@ class _Elements:
             """Of calls of torch while it is entered."""
 
             def __torch_function__(
-                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+                _mode, function: Any, types: Any, args: Any = (), kwargs: Any = None
             ) -> Any:
+                # Not by a function in its place, which would make a sequence of each tensor, for C:
+                # torch.tensor of a list of those without dimensions would fail.
+                element = self._element(*args) if function is index else None
+                if element is not None:
+                    return element
                 forget()
-                return function(*args, **(kwargs or {}))
+                words = kwargs or {}
+                for each in (*args[:1], words.get("out")):
+                    if type(each) is comparison and (
+                        "out" in words or writes_to_first(getattr(function, "__name__", ""))
+                    ):
+                        each.take_memory()
+                return function(*args, **words)
 
-        @functools.wraps(index)
-        def indexed(base: Any, place: Any) -> Any:
-            element = self._element(base, place)
-            return index(base, place) if element is None else element
+        comparison = self._comparison
 
         @functools.wraps(iterate)
         def iterated(base: Any) -> Any:
             read = self._read_of(base)
             if read is None or len(read.shape) != 1:
                 return iterate(base)
-            return (_Element(self, base, (place,)) for place in range(read.shape[0]))
+            return (self._made(base, (place,)) for place in range(read.shape[0]))
 
-        undo = replaced(
-            (torch.Tensor, "__getitem__", indexed), (torch.Tensor, "__iter__", iterated)
-        )
-        return combined(forget, _entered_below(torch, Seen()), undo)
+        undo = replaced((torch.Tensor, "__iter__", iterated))
+        return combined(forget, entered_below(torch, Seen()), undo)
 
-    def _element(self, base: Any, index: Any) -> _Element | None:
+    def _made(self, base: Any, place: tuple[int, ...]) -> Any:
+        with self._torch._C.DisableTorchFunction():
+            element = self._index(base, place).as_subclass(self._kind)
+        element.elements, element.whole, element.place = self, base, place
+        return element
+
+    def comparison(self, element: Any, is_so: bool) -> Any:
+        """What a comparison with an element gave."""
+        with self._torch._C.DisableTorchFunction(), self._torch.inference_mode(False):
+            key = element.device, is_so
+            if key not in self._constants:
+                self._constants[key] = self._torch.tensor(is_so, device=element.device)
+            made = self._constants[key].as_subclass(self._comparison)
+        made.is_so = is_so
+        return made
+
+    def _element(self, base: Any, index: Any) -> Any:
         """An element that is taken by whole numbers; None where that is something else."""
         entries = index if type(index) is tuple else (index,)
-        if not all(type(each) is int or type(each) is _Element for each in entries):
+        if not all(type(each) is int or type(each) is self._kind for each in entries):
             return None
         read = self._read_of(base)
         if read is None or len(read.shape) != len(entries):
@@ -243,7 +263,7 @@ class _Elements:
             if type(number) is not int or not 0 <= number < size:
                 return None
             coordinates.append(number)
-        return _Element(self, base, tuple(coordinates))
+        return self._made(base, tuple(coordinates))
 
     def _read_of(self, base: Any) -> _Read | None:
         """A tensor that is read so; None of others."""
@@ -300,7 +320,13 @@ class _Elements:
             return self._index(base, coordinates)
 
 
-def _entered_below(torch: Any, mode: Any) -> Undo:
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled something: its module alone is there of itself."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["frames"]["total"])
+
+
+def entered_below(torch: Any, mode: Any) -> Undo:
     """Enters a mode below those that the program is in; returns what leaves it. A program leaves
     its own at any time between both, which takes away the last one: a device that it had left
     would have stayed. That of set_default_device has to be the first."""
@@ -321,106 +347,94 @@ def _entered_below(torch: Any, mode: Any) -> Undo:
     return lambda: enter([each for each in leave() if each is not mode])
 
 
-class _Element:
-    """Stands for one element of a tensor, or for what a comparison with it gave."""
+@functools.lru_cache(maxsize=1)
+def _kinds(torch: Any) -> tuple[Any, Any]:
+    """Classes of tensors: of an element, and of what a comparison with one gave."""
 
-    __slots__ = ("_base", "_elements", "_place")
+    class Element(torch.Tensor):  # type: ignore[misc]
+        """An element of a tensor, as torch has it: a part of its memory. Its value is read together
+        with others."""
 
-    def __init__(self, elements: _Elements, base: Any, place: tuple[int, ...]) -> None:
-        self._elements, self._base, self._place = elements, base, place
+        # What is computed of it is a plain tensor.
+        __torch_function__ = torch._C._disabled_torch_function_impl
+        elements: _Elements
+        whole: Any
+        place: tuple[int, ...]
 
-    __class__ = property(lambda self: type(self._base))
-    __hash__ = object.__hash__
+        def item(self) -> Any:
+            return self.elements.value(self.whole, self.place)
 
-    def item(self) -> Any:
-        return self._elements.value(self._base, self._place)
+        def tolist(self) -> Any:
+            return self.item()
 
-    def tolist(self) -> Any:
-        return self.item()
+        def __int__(self) -> int:
+            return int(self.item())
 
-    def __int__(self) -> int:
-        return int(self.item())
+        def __index__(self) -> int:
+            return int(self.item())
 
-    def __index__(self) -> int:
-        return int(self.item())
+        def __float__(self) -> float:
+            return float(self.item())
 
-    def __float__(self) -> float:
-        return float(self.item())
+        def __bool__(self) -> bool:
+            return bool(self.item())
 
-    def __bool__(self) -> bool:
-        return bool(self.item())
+        def __hash__(self) -> int:
+            return id(self)
 
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        words = {name: _as_tensor(value) for name, value in (kwargs or {}).items()}
-        return function(*map(_as_tensor, args), **words)
+        def __format__(self, spec: str) -> str:
+            return format(self.plain(), spec)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(_as_tensor(self), name)
+        def __repr__(self) -> str:
+            return repr(self.plain())
 
-    def as_tensor(self) -> Any:
-        return self._elements.tensor(self._base, self._place)
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            return self.plain().__reduce_ex__(protocol)
 
+        def __deepcopy__(self, memory: Any) -> Any:
+            return self.plain().__deepcopy__(memory)
 
-class _Comparison(_Element):
-    """What a comparison of two whole numbers gave: most are asked at once whether they are so."""
+        def plain(self) -> Any:
+            """It as a tensor of no class of its own."""
+            with torch._C.DisableTorchFunction():
+                return self.as_subclass(torch.Tensor)
 
-    __slots__ = ("_is_so",)
+    class Comparison(Element):
+        """What a comparison of two whole numbers gave: most are asked at once whether they are
+        so. Its memory is that of all that are alike, until it is written to."""
 
-    def __init__(self, element: _Element, is_so: bool) -> None:
-        super().__init__(element._elements, element._base, element._place)
-        self._is_so = is_so
+        is_so: bool | None
 
-    def item(self) -> bool:
-        return self._is_so
+        def item(self) -> Any:
+            return self.plain().item() if self.is_so is None else self.is_so
 
-    def as_tensor(self) -> Any:
-        return self._elements.tensor(self._base, self._place).new_tensor(self._is_so).bool()
+        def take_memory(self) -> None:
+            """Have memory of its own."""
+            self.is_so = None
+            with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+                self.set_(self.clone())
 
+    def compared(name: str) -> Any:
+        plain, compare = getattr(torch.Tensor, name), getattr(operator, name)
 
-def _as_tensor(value: Any) -> Any:
-    if issubclass(type(value), _Element):
-        return value.as_tensor()
-    if type(value) in (list, tuple):
-        return type(value)(map(_as_tensor, value))
-    return value
+        def called(self: Any, other: Any) -> Any:
+            value = other.item() if type(other) is Element else other
+            if (
+                type(self) is Element
+                and type(value) in _WHOLE
+                and type(own := self.item()) in _WHOLE
+            ):
+                return self.elements.comparison(self, compare(own, value))
+            return plain(self, other)
 
+        return called
 
-def _of_tensor(name: str) -> Any:
-    def called(self: _Element, *args: Any, **kwargs: Any) -> Any:
-        return getattr(_as_tensor(self), name)(*map(_as_tensor, args), **kwargs)
-
-    return called
+    for name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
+        setattr(Element, name, compared(name))
+    return Element, Comparison
 
 
 _WHOLE = (int, bool)
-
-
-def _compared(name: str) -> Any:
-    plain, compare = _of_tensor(name), getattr(operator, name)
-
-    def called(self: _Element, other: Any) -> Any:
-        value = other.item() if type(other) is _Element else other
-        if type(value) in _WHOLE and type(own := self.item()) in _WHOLE:
-            return _Comparison(self, compare(own, value))
-        return plain(self, other)
-
-    return called
-
-
-for _name in (
-    "abs", "add", "and", "array", "floordiv", "format", "getitem", "iadd", "iand", "ifloordiv",
-    "imod", "imul", "invert", "ior", "ipow", "isub", "iter", "itruediv", "ixor", "len", "lshift",
-    "mod", "mul", "neg", "or", "pos", "pow", "radd", "reduce_ex", "repr", "rfloordiv", "rmod",
-    "rmul", "rpow", "rshift", "rsub", "rtruediv", "setitem", "str", "sub", "truediv", "xor",
-    "ilshift", "irshift", "rand", "ror", "rxor",
-):  # fmt: skip
-    setattr(_Element, f"__{_name}__", _of_tensor(f"__{_name}__"))
-for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"):
-    setattr(_Element, _name, _compared(_name))
-
 _CONVERTED = (
     ("item", None), ("__float__", float), ("__int__", int), ("__bool__", bool),
 )  # fmt: skip

@@ -893,6 +893,7 @@ def rows_on_gpu():
     assert numpy.asarray(rows).shape == rows.numpy().shape == (4096, 32)
     assert (rows + 1).sum() == (expected + 1).sum()
     assert INDEX.cpu().tolist() == INDEX.tolist()
+    assert torch.tensor([expected[0, 0], expected[1, 0]]).equal(expected[:2, 0])
     target = torch.empty(4096, 32)
     target[:] = HOST_ROWS[INDEX.clone()]
     assert target.equal(expected)
@@ -996,6 +997,18 @@ def items_together():
     assert rows.flatten().tolist() == [0, 1, 2, 3]
     assert pickle.loads(pickle.dumps([rows[1, 1]]))[0].equal(rows[1, 1])
     assert [row[1].item() for row in rows] == [1.0, 3.0]
+    # C is given elements for numbers, and lists of them.
+    whole, parts = torch.tensor([2, 3]), torch.tensor([0.5, 2.0])
+    number, low, high = whole[0], parts[0], parts[1]
+    assert torch.arange(6).reshape(number, 3).chunk(number)[1].tolist() == [[3, 4, 5]]
+    assert torch.add(x, x, alpha=number).equal(3 * x)
+    assert 0.5 <= torch.empty(1).uniform_(low, high).item() <= 2.0
+    assert torch.full((2,), high).tolist() == [2.0, 2.0]
+    assert torch.tensor([low, high]).equal(parts)
+    assert torch.Tensor([low, high]).equal(parts)
+    is_two = number == 2
+    is_two.logical_not_()
+    assert (bool(is_two), bool(number == 2), f"{low:.2f}") == (False, True, "0.50")
     x.numpy()[3] = 5.0
     assert x[3].item() == x[3] == 5.0
     return type(x[3]) is torch.Tensor
@@ -1910,10 +1923,15 @@ BEFORE = {
     "fused_optimizer": make_optimizers,
     "pinned_results": stand_on_gpu,
     "kv_cache": generate_without_cache,
-    "rows_on_gpu": lambda: setattr(
-        stays_on_gpu.RowsOnGpu,
-        "is_far",
-        lambda _, place: place is INDEX if isinstance(place, torch.Tensor) else str(place) == "cpu",
+    "rows_on_gpu": lambda: (
+        torch._dynamo.utils.counters.clear(),
+        setattr(
+            stays_on_gpu.RowsOnGpu,
+            "is_far",
+            lambda _, place: (
+                place is INDEX if isinstance(place, torch.Tensor) else str(place) == "cpu"
+            ),
+        ),
     ),
     "first_alone": lambda: setattr(unread.FirstAlone, "is_worth", lambda *_: True),
     "copies_kept": lambda: setattr(stays_on_gpu.CopiesKept, "is_far", lambda *_: True),
@@ -2013,7 +2031,7 @@ def switch_in_inference_mode():
 def leave_a_device_meanwhile():
     """What the program enters, and the cure, are each left by who entered it."""
     together = cures()["items_together"]("")
-    together._compiles = lambda: False
+    torch._dynamo.utils.counters.clear()
     with torch.device("meta"), torch.overrides.BaseTorchFunctionMode():
         undo = together.apply(torch)
     before = torch.zeros(1).device.type
@@ -2232,7 +2250,7 @@ def write_to_what_is_read():
     """By what is not torch."""
     waits.ItemsTogether.is_far = lambda *_: True
     together, tokens = cures()["items_together"](""), torch.zeros(4)
-    together._compiles = lambda: True  # by views alone
+    torch._dynamo.utils.counters["frames"]["total"] = 1  # it compiles: by views alone
     undo = together.apply(torch)
     views = tokens.unbind()
     assert views[0].item() == 0.0
@@ -2242,6 +2260,7 @@ def write_to_what_is_read():
     together.look()
     assert views[0].item() == 1.0
     undo()
+    torch._dynamo.utils.counters.clear()
     return together.ended
 
 
