@@ -561,7 +561,10 @@ def _after(outcome: Outcome, claimed: Sequence[Trial], width: int | None) -> lis
             trial.cause for trial in outcome.trials
         ):  # fmt: skip
             lines[-1] += " No finding calls for a cure: --all tries all that keep results."
-    lines += [sanitize(remark, 300) for remark in outcome.remarks[:MOST_REMARKS]]
+    # All that were named have a row.
+    whys = [trial.why for trial in outcome.trials if trial.why and outcome.recording is None]
+    remarks = [each for each in outcome.remarks if not any(map(each.endswith, whys))]
+    lines += [sanitize(remark, 300) for remark in remarks[:MOST_REMARKS]]
     return [broken for line in lines for broken in _wrapped(line, width) or [""]]
 
 

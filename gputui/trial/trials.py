@@ -758,8 +758,8 @@ class Trials(ProgramRuns):
         plain_s = min(started_s, default=each.ready_s or 0.0)
         if each.ready_s is None or each.gain is None or each.ready_s < plain_s + READY_S:
             return ""
-        step = f"from step {each.first_step} on, " if each.first_step else ""
-        return f"{step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
+        step = f"at step {each.first_step}, " if each.first_step else ""
+        return f"reached {step}{each.ready_s:.0f} s after its start ({plain_s:.0f} s without it)"
 
     def _too_few(self, each: Measured) -> str:
         over = "the program ended" if self._whole is not None else TIME_OVER
