@@ -31,7 +31,7 @@ from gputui.trial.proof import (
     gain_of_runs,
     student,
 )
-from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps
+from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps, step_of
 from tests.trial.simulated import (
     KINDS,
     SPREADS,
@@ -301,6 +301,23 @@ def test_runs_of_healthy_programs_are_covered_as_often_as_said() -> None:
     assert noisy is not None
     assert noisy.is_claimed, "of two runs each alone nothing could be said"
     assert 0.93 <= covered / SERIES <= 0.98
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 0.8])
+def test_a_run_may_be_off_by_what_its_error_says_however_alike_neighbours_are(alike: float) -> None:
+    """Blocks of a quarter of a second, whose times depend on the one before, around a line."""
+    rng = random.Random(7)
+    held = 0
+    for _ in range(SERIES // 2):
+        value, blocks = rng.gauss(0.0, 1.0), []
+        for number in range(48):
+            value = alike * value + rng.gauss(0.0, math.sqrt(1.0 - alike**2))
+            step = 1.0 + 0.1 * value + 0.01 * (number - 23.5)
+            blocks.append(_block(0.25e9 * step, False))
+        run = step_of(blocks)
+        width = run.error * student(0.975, round(run.freedom, 1))
+        held += abs(run.ns / 0.25e9 - 1.0) <= width
+    assert 0.9 <= held / (SERIES // 2) <= 0.98
 
 
 def test_two_speeds_within_runs_are_no_gain() -> None:
