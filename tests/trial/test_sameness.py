@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -46,6 +47,20 @@ def test_a_program_without_a_seed_is_compared_by_the_mean() -> None:
     assert of_runs(first, second, EXACT).kind == "same"
     assert of_runs(first, [value + 0.5 for value in second], ROUNDING).kind == "other"
     assert of_runs(first, second, EXACT, alike_until=50).kind == "same"
+
+
+def test_losses_that_fall_fast_at_first_are_compared_once_they_do_not() -> None:
+    """As of a speech model, whose items are changed at random as a loader makes them: with workers
+    it leaves its first plateau some steps later."""
+    rng = random.Random(0)
+
+    def falling(until: int) -> list[float]:
+        return [3.8 + 10.0 / (1.0 + math.exp((n - until) / 3.0)) + rng.gauss(0, 0.03)
+                for n in range(100)]  # fmt: skip
+
+    without, with_workers = falling(10), falling(32)
+    assert of_runs(without, with_workers, EXACT).kind == "same"
+    assert of_runs(without, [1.02 * value for value in with_workers], EXACT).kind == "other"
 
 
 def test_outputs_are_compared_where_the_same_was_given() -> None:
