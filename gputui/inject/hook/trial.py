@@ -505,6 +505,7 @@ class TrialInProgram:
         moment = self._cures.one_moment() if self._cures is not None else contextlib.nullcontext()
         with moment:
             if self._cures is not None:
+                self._cures.look()  # how it was before any is switched
                 self._cures.ask(self._plan.asked)
             self._say(
                 {"site": site.name, "source": site.source, "steps": steps,
@@ -641,9 +642,9 @@ class TrialInProgram:
         self._wait_for_gpu()
         now_ns = self._switch_since_ns = time.perf_counter_ns()
         beside = self._on_beside(block.cure) if block is not None else []
-        if self._cures is not None:
-            self._cures.look()  # before the block is written, which may be the last
         if block is not None and block.pair is not None:
+            if self._cures is not None:
+                self._cures.look()  # before the block is written, which may be the last
             step, since_ns = self._settles_from
             is_known = self._has_loader or self._waited_ns > WAITED * (now_ns - since_ns)
             waited_ns = self._waited_ns if is_known else None
