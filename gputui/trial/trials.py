@@ -113,6 +113,8 @@ class Trials(ProgramRuns):
         """What was measured together within one run,"""
         self._from_start: set[str] = set()
         """and from the start of one."""
+        self._reopened: set[tuple[str, frozenset[str]]] = set()
+        """Cures that were measured anew, and beside which others."""
         self._together: Trial | None = None
         self._short: dict[str, list[str]] = {}
         """Cures that were not tried to the end, by why."""
@@ -282,6 +284,7 @@ class Trials(ProgramRuns):
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for _ in range(AGAIN):
+            self._reopen(group)
             open_ones = [
                 each for each in group
                 if not each.why and not each.is_decided and self._is_worth_a_start(each)
@@ -389,12 +392,27 @@ class Trials(ProgramRuns):
         return sameness_within_a_run(steps, name, cure.result).kind != "other"
 
     def _much_proven(self, group: Sequence[Measured]) -> list[Measured]:
-        """Those outside the group that are on while it is measured."""
+        """Those outside the group that are on while it is measured; not what compiles, in which
+        nothing can be switched."""
         proven = _compatible([each for each in self._measured if each.verdict == "gain"])
         return [
             each for each in proven
             if each.gain is not None and each.gain.middle >= HELD and each not in group
+            and not each.candidate.cure.longer_s
         ]  # fmt: skip
+
+    def _reopen(self, group: Sequence[Measured]) -> None:
+        """Has those measured anew, once, that showed nothing beside less than what is known to gain
+        much by now: it may have hidden what they gain."""
+        for each in group:
+            much = {other.candidate.name for other in self._much_proven([each])}
+            key = each.candidate.name, frozenset(much)
+            is_open = each.verdict not in ("gain", "another result") and not each.failed
+            if not each.pairs or each.on_runs or _is_bound(each) or not is_open:
+                continue
+            if not much <= {*each.beside} and key not in self._reopened:
+                self._reopened.add(key)
+                each.pairs, each.gain, each.why = [], None, ""
 
     def _names_beside(self, each: Measured) -> tuple[str, ...]:
         """Those that are on in runs of a cure, and in those without it: of several ways to mend the
