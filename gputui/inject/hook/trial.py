@@ -91,6 +91,9 @@ FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
 """Steps of a block up to which it may get more, and how many times as short how many blocks with a
 cure are then."""
 WARM_ENDS = 4
+FEW_HELD, ENOUGH_HELD, HELD_S = 3, 12, 0.5
+"""Steps that are timed at least with what is held before blocks begin, where that takes so long,
+and else."""
 COMPARED = 14
 """Steps of the warm-up of a run in which cures are switched, if it becomes no more than twice as
 long by them: with these a run is compared that has such a cure from its fifth on."""
@@ -457,6 +460,14 @@ class TrialInProgram:
         reaches_s = COMPARED * step_ns / 1e9
         if self._plan.cures and site.count < COMPARED and reaches_s <= 2.0 * self._plan.warm_s:
             return
+        if self._plan.held and self._cures is not None and not self._leads:
+            # Blocks are of as many steps as there are with them.
+            if self._held_site is not site:
+                self._hold(site, now_ns)
+            count, since_ns = site.count - self._held_count, now_ns - self._held_ns
+            if count < (FEW_HELD if since_ns > HELD_S * 1e9 else ENOUGH_HELD):
+                return
+            step_ns = since_ns / count
         apart = site.steps_a_pause
         steps = max(1, min(MOST_STEPS, round(self._plan.block_s * 1e9 / step_ns)))
         stretch_s = apart * step_ns / 1e9
@@ -471,6 +482,22 @@ class TrialInProgram:
             self._write_whole("trial-start", self._start)
             return
         self._begin(site, steps, apart)
+
+    def _hold(self, site: StepSite, now_ns: int) -> None:
+        """Switches on what is held."""
+        self._read_losses()
+        self._read_outputs(is_held=False)
+        if self._held_site is None:
+            self._losses_held = self._losses_before
+        self._held_site, self._held_count, self._held_ns = site, site.count, now_ns
+        for name in self._plan.held:
+            self._cures.switch(name, True)
+
+    _held_site: StepSite | None = None
+    """What marked the step at which what is held was switched on, and which that was, and when."""
+    _held_count = _held_ns = 0
+    _losses_held: int | None = None
+    """How many losses there were then."""
 
     def _is_step(self, site: StepSite, now_ns: int) -> bool:
         """Whether it is clear by now that a site marks the steps: it is what a run under capture
@@ -500,7 +527,8 @@ class TrialInProgram:
         self._blocks = self._schedule(steps, apart)
         self._time_loaders()
         self._read_losses()
-        self._read_outputs(is_held=False)
+        self._read_outputs(is_held=self._held_site is not None)
+        first = self._losses_before if self._losses_held is None else self._losses_held
         self._more_outputs = 0 if self._plan.cures or self._losses_before else HELD_OUTPUTS
         moment = self._cures.one_moment() if self._cures is not None else contextlib.nullcontext()
         with moment:
@@ -509,7 +537,7 @@ class TrialInProgram:
                 self._cures.ask(self._plan.asked)
             self._say(
                 {"site": site.name, "source": site.source, "steps": steps,
-                 "first": self._losses_before, "is_fork": self._is_fork}
+                 "first": first, "is_fork": self._is_fork}
             )  # fmt: skip
             if self._cures is not None:
                 # Those that change nothing here take no block from the others.
