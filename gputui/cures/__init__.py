@@ -94,6 +94,10 @@ class Cure:
     """How long it is on before its steps are what they stay."""
     argument: ClassVar[str] = ""
     """What follows its name after an @, where it needs that: skip@train.py:report."""
+    of_inference: ClassVar[bool] = False
+    """Whether it is for what is not trained alone."""
+    alternative: ClassVar[str] = ""
+    """Of cures with the same word here one is on at a time."""
     advice: ClassVar[str] = ""
     """A pattern of the words of a finding's advice that mean this cure: where the advice has them,
     it comes before others, and where it has not, nothing is forecast of it. Empty for one of

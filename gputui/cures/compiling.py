@@ -34,6 +34,7 @@ class CompileOptimizer(Cure):
     whose loop over parameters becomes a few kernels."""
 
     name = "compile_optimizer"
+    alternative = "compile"
     title = "the optimizer's step is compiled"
     answers = ("idle.launch", "idle.host", "unfused_optimizer")
     result = ROUNDING
@@ -111,6 +112,7 @@ class Compile(_Compiled):
     """torch.compile of the outermost module, in its default mode."""
 
     name = "compile"
+    alternative = "compile"
     title = "the model is compiled"
     answers: ClassVar[tuple[str, ...]] = (
         "idle.launch", "busy.elementwise_chain", "busy.attention_unfused", "copies"
@@ -123,6 +125,7 @@ class CompileReduceOverhead(Compile):
     """torch.compile whose kernels are replayed as CUDA graphs (mode="reduce-overhead")."""
 
     name = "compile_reduce_overhead"
+    alternative = "compile"
     title = "the model is compiled and replayed as CUDA graphs"
     answers = ("idle.launch",)
     change = 'model = torch.compile(model, mode="reduce-overhead"), or model.compile(...) in place'
@@ -136,6 +139,7 @@ class CompileFunction(Cure):
     are without."""
 
     name = "compile_function"
+    alternative = "compile"
     title = "a function that launches many small kernels is compiled"
     answers = ("busy.elementwise_chain", "idle.launch")
     result = ROUNDING
@@ -181,6 +185,7 @@ class CompileDynamic(Cure):
     compiled for all."""
 
     name = "compile_dynamic"
+    alternative = "compile"
     title = "what is compiled is compiled once for all sizes and numbers"
     answers = (ANY, "idle.compile", "compiler_gave_up")
     result = ROUNDING
@@ -237,6 +242,7 @@ class CompileOff(Cure):
     for anew, that costs more than it gains."""
 
     name = "compile_off"
+    alternative = "compile"
     title = "torch.compile compiles nothing"
     answers = ("idle.compile",)
     result = ROUNDING

@@ -15,6 +15,7 @@ from . import (
     CannotApply,
     Cure,
     after_optimizer_steps,
+    before_first_calls,
     combined,
     instances,
     replaced,
@@ -76,6 +77,7 @@ class Bf16Autocast(Cure):
     )  # fmt: skip
     result = DIFFERENT
     change = 'with torch.autocast("cuda", torch.bfloat16): around the forward pass and the loss'
+    alternative = "bf16"
     forecast = "bf16"
     advice = "autocast"
 
@@ -123,6 +125,72 @@ class Bf16Autocast(Cure):
             torch.clear_autocast_cache()
 
         return undo
+
+
+class Bf16Weights(Cure):
+    """Models that are called without gradients in bf16, weights and all, as `model.to(bf16)`: in
+    autocast normalizations and what follows them stay in FP32 (a vision transformer on an H200: 6.8
+    times as fast as in FP32 by autocast, 8.3 by its weights). What a model is given, and gives, is
+    as before. Buffers that are not saved with a model stay FP32: tables of a rotary embedding."""
+
+    name = "bf16_weights"
+    title = "models that are not trained are in bf16, weights and all"
+    answers = ("busy.matmul_simt", "attention_fp32", "busy.attention_unfused")
+    result = DIFFERENT
+    change = "model.to(torch.bfloat16), or from_pretrained(..., dtype=torch.bfloat16)"
+    in_one_run = False
+    of_inference = True
+    forecast = "bf16"
+    advice = "autocast"
+    alternative = "bf16"
+
+    def apply(self, torch: Any) -> Undo:
+        undos: list[Any] = []
+
+        def given(_module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            args = tuple(_in_type(torch, each, torch.bfloat16) for each in args)
+            return args, {name: _in_type(torch, kwargs[name], torch.bfloat16) for name in kwargs}
+
+        def gave(_module: Any, _args: Any, made: Any) -> Any:
+            return _in_float32(torch, made)
+
+        def change(module: Any) -> None:
+            if module.training or torch.is_grad_enabled():
+                return
+            owned = [*module.parameters(), *_saved_buffers(module)]
+            owned = [each for each in owned if each.dtype is torch.float32]
+            if not owned or any(each.is_inference() for each in owned):
+                return
+            for each in owned:
+                each.data = each.data.to(torch.bfloat16)
+            undos.append(functools.partial(_put_back, torch, owned))
+            undos.append(module.register_forward_pre_hook(given, with_kwargs=True).remove)
+            undos.append(module.register_forward_hook(gave).remove)
+
+        return combined(before_first_calls(torch, change), lambda: combined(*undos)())
+
+    def useless(self, torch: Any) -> str | None:
+        return "the program trains" if instances(torch.optim.Optimizer) else None
+
+
+def _put_back(torch: Any, owned: list[Any]) -> None:
+    """The type; what bf16 has left out is gone."""
+    for each in owned:
+        each.data = each.data.to(torch.float32)
+
+
+def _saved_buffers(module: Any) -> list[Any]:
+    return [
+        buffer
+        for part in module.modules()
+        for name, buffer in part._buffers.items()
+        if buffer is not None and name not in part._non_persistent_buffers_set
+    ]
+
+
+def _in_type(torch: Any, value: Any, dtype: Any) -> Any:
+    is_float32 = isinstance(value, torch.Tensor) and value.dtype is torch.float32
+    return value.to(dtype) if is_float32 else value
 
 
 class FrozenAutocast(Cure):

@@ -564,18 +564,30 @@ def _forecast(finding: Finding, cure: type[Cure]) -> Gain | None:
     return None if is_of_another else first
 
 
-def by_name_only(findings: Sequence[Finding], proven: Mapping[str | None, float]) -> str:
-    """In a line the first cure that gives other results and promises more of its finding than what
-    is `proven` of that, by its cause; empty where there is none."""
+def by_name_only(
+    findings: Sequence[Finding], proven: Mapping[str | None, float], *, trains: bool
+) -> str:
+    """In a line the cures that give other results and promise more of their finding than what is
+    `proven` of that, by its cause, of the first finding that has such; empty where there are none.
+    `trains`: the program calls backward."""
     for finding in findings:
         least = NEAR * max(LEAST_GAIN, proven.get(finding.cause, 0.0))
-        for cure in answering(finding.cause):
-            gain = _forecast(finding, cure) if cure.result == DIFFERENT else None
-            if gain is not None and math.sqrt(gain.low * gain.high) > least:
-                return (
-                    f"--cure {cure.name}: {gain.low:.1f} to {gain.high:.1f}× by forecast; tried by "
-                    f"name only, because results change ({cure.title})"
-                )
+        gains = {
+            cure: _forecast(finding, cure)
+            for cure in answering(finding.cause)
+            if cure.result == DIFFERENT and not (trains and cure.of_inference)
+        }
+        promising = {
+            cure: gain for cure, gain in gains.items()
+            if gain is not None and math.sqrt(gain.low * gain.high) > least
+        }  # fmt: skip
+        if promising:
+            gain = next(iter(promising.values()))
+            return (
+                f"--cure {','.join(cure.name for cure in promising)}: {gain.low:.1f} to "
+                f"{gain.high:.1f}× by forecast; tried by name only, because results change "
+                f"({', or '.join(cure.title for cure in promising)})"
+            )
     return ""
 
 

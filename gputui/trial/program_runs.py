@@ -80,6 +80,8 @@ class ProgramRuns:
         self._start_s = 0.0
         """How long the program takes until its first timed step, at most."""
         self._is_brief = False
+        self._trains = False
+        """Whether it calls backward."""
         """Whether the program ends before it can be timed as others are."""
         self._whole: ProgramResult | None = None
         """A run that came to the program's own end."""
@@ -119,6 +121,7 @@ class ProgramRuns:
         self.is_interrupted = result.ended_by == INTERRUPTED
         self._hear(result)
         self._whole = result if result.has_ended else self._whole
+        self._trains = self._trains or bool(result.steps and result.steps.losses)
         if result.steps is not None and not result.failure:
             its = _source(result.steps)
             if not self._plain and not any(each.off_ns for each in self._measured):

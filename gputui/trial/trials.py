@@ -395,10 +395,12 @@ class Trials(ProgramRuns):
         """Those outside the group that are on while it is measured; not what compiles, in which
         nothing can be switched."""
         proven = _compatible([each for each in self._measured if each.verdict == "gain"])
+        alternatives = {each.candidate.cure.alternative for each in group} - {""}
         return [
             each for each in proven
             if each.gain is not None and each.gain.middle >= HELD and each not in group
             and not each.candidate.cure.longer_s
+            and each.candidate.cure.alternative not in alternatives
         ]  # fmt: skip
 
     def _reopen(self, group: Sequence[Measured]) -> None:
@@ -802,7 +804,7 @@ class Trials(ProgramRuns):
         for trial in trials:
             if trial.verdict == "gain":
                 proven[trial.cause] = max(trial.gain or 0.0, proven.get(trial.cause, 0.0))
-        named = by_name_only(request.diagnosis.findings, proven)
+        named = by_name_only(request.diagnosis.findings, proven, trains=self._trains)
         names = self._proven | self._from_start
         together = [each for each in self._measured if each.candidate.name in names]
         more = more_than_proven(trials)
@@ -850,13 +852,13 @@ MOST_LISTED = 3
 
 
 def _compatible(group: Sequence[Measured]) -> list[Measured]:
-    """Of those that need runs of their own and answer the same finding, or compile, or are the same
-    line to write, the one that gains most; and all others."""
+    """Of those that need runs of their own and answer the same finding, or are alternatives, or the
+    same line to write, the one that gains most; and all others."""
     chosen: dict[object, Measured] = {}
     for each in sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0)):
         name, cure = each.candidate.name, each.candidate.cure
         is_alone = cure.in_one_run or _cause(each) is None
         line = cure.change, name.partition("@")[2]
-        key = "compile" if name.startswith("compile") else line if is_alone else _cause(each)
+        key = cure.alternative or (line if is_alone else _cause(each))
         chosen.setdefault(key, each)
     return list(chosen.values())

@@ -410,19 +410,24 @@ def test_whatever_a_program_writes_is_read(tmp_path_factory, lines, more) -> Non
 
 def test_a_cure_with_other_results_is_named_in_a_line() -> None:
     simt = finding("busy.matmul_simt", Gain(3.0, 4.2, "TF32"), Gain(4.0, 6.4, "bf16"))
-    said = by_name_only([simt], {"busy.matmul_simt": 3.9})
+    said = by_name_only([simt], {"busy.matmul_simt": 3.9}, trains=True)
     assert said.startswith("--cure bf16_autocast: 4.0 to 6.4× by forecast; tried by name only")
-    assert by_name_only([simt], {"busy.matmul_simt": 4.9}) == ""
+    assert by_name_only([simt], {"busy.matmul_simt": 4.9}, trains=True) == ""
     others = [finding("padding"), finding("idle.host", Gain(2.0, 3.0))]
-    assert by_name_only(others, {}) == ""
+    assert by_name_only(others, {}, trains=True) == ""
     # What is proven of something else is beside it.
-    assert by_name_only([*others, simt], {"padding": 4.9}) == said
+    assert by_name_only([*others, simt], {"padding": 4.9}, trains=True) == said
+    # What is not trained may have its weights in bf16.
+    of_inference = by_name_only([simt], {}, trains=False)
+    assert of_inference.startswith("--cure bf16_autocast,bf16_weights: 4.0 to 6.4× by forecast")
 
 
 def test_half_precision_is_named_where_products_are_in_tf32_already() -> None:
     """And where attention is in FP32."""
     tf32 = finding("outside_autocast", Gain(1.5, 2.0), advice=ALL_IN_HALF)
-    assert by_name_only([tf32], {}).startswith("--cure bf16_autocast: 1.5 to 2.0×")
+    assert by_name_only([tf32], {}, trains=True).startswith("--cure bf16_autocast: 1.5 to 2.0×")
     gains = Gain(1.8, 2.4, "all under autocast"), Gain(1.3, 1.5, "q, k and v in bf16")
     attention = finding("attention_fp32", *gains, advice="give it bf16: autocast, or")
-    assert by_name_only([attention], {}).startswith("--cure bf16_autocast: 1.8 to 2.4×")
+    assert by_name_only([attention], {}, trains=True).startswith(
+        "--cure bf16_autocast: 1.8 to 2.4×"
+    )

@@ -921,6 +921,31 @@ def fft_convolution():
     return "Convolution" in str(made.grad_fn.next_functions) + str(made.grad_fn)
 
 
+class OfInference(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+        self.register_buffer("angles", torch.ones(4), persistent=False)
+
+    def forward(self, x, scale=None):
+        self.types = [x.dtype, scale.dtype, self.inner.weight.dtype, self.norm.running_mean.dtype]
+        return {"made": (self.norm(self.inner(x)) * self.angles).argmax(1), "scaled": x * scale}
+
+
+@check
+def bf16_weights():
+    model = OfInference().eval()
+    with torch.no_grad():
+        made = model(torch.ones(2, 4), scale=torch.ones(4))
+    assert (made["made"].dtype, made["scaled"].dtype) == (torch.int64, torch.float32)
+    assert model.angles.dtype is torch.float32
+    trained = OfInference()
+    trained(torch.ones(2, 4), scale=torch.ones(4))["scaled"]
+    assert set(trained.types) == {torch.float32}
+    (kind,) = set(model.types)
+    return kind
+
+
 @check
 def bf16_autocast():
     return (torch.nn.Linear(2, 2)(torch.ones(1, 2))).dtype
