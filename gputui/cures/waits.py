@@ -456,7 +456,11 @@ _ON_GPU = (
     "view", "reshape", "flatten", "transpose", "permute", "detach", "exp", "log", "mul",
     "__mul__", "__rmul__", "div", "__truediv__", "add", "__add__", "__radd__", "sub",
     "__sub__", "eq", "__eq__", "ne", "__ne__", "gt", "__gt__", "ge", "__ge__", "lt", "__lt__",
-    "le", "__le__",
+    "le", "__le__", "gather", "take_along_dim", "index_select", "masked_fill", "where", "clamp",
+    "cumsum", "sort", "argsort", "std", "var", "prod", "logsumexp", "cross_entropy", "nll_loss",
+    "minimum", "maximum", "abs", "neg", "__neg__", "pow", "__pow__", "sqrt", "rsqrt", "square",
+    "log1p", "log2", "round", "floor", "isnan", "isfinite", "logical_and", "logical_or",
+    "logical_not", "__and__", "__or__", "__invert__", "bincount", "unique",
 )  # fmt: skip
 """What is done before the copy: parts, sums, choices, and what is computed of each number."""
 
@@ -582,11 +586,16 @@ class _Tensors:
         source = later.held[0]
         sizes = [each.numel() * each.element_size() for each in (made, source)]
         self._cure.used += 2 * sizes[0] <= sizes[1]
-        return self._made(made, later.family)
+        places = [each.untyped_storage().data_ptr() for each in (made, source)]
+        # What is written to a part is in the others; what is computed of one is of itself.
+        return self._made(made, later.family if places[0] == places[1] else None)
 
     def _there(self, value: Any, later: Any) -> Any:
         """An argument for a tensor on the GPU; NotImplemented of one that is not for it."""
         torch = self._torch
+        if type(value) is self._kind and value.held:
+            is_there = value.held[0].device == later.held[0].device
+            return value.held[0] if is_there else NotImplemented
         if isinstance(value, torch.Tensor):
             may_go = (
                 type(value) is torch.Tensor and not value.is_cuda and value.dim() > 0

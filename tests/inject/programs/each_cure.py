@@ -1354,6 +1354,19 @@ def reduced_first():
             assert (values.tolist(), places.tolist()) == tuple(x.tolist() for x in right.topk(2))
             assert hidden.cpu()[right.sum(-1) > 0].equal(right[right.sum(-1) > 0])
             assert torch.stack([hidden.cpu()[0], right[1]]).equal(right)
+            of_each, targets = right.log_softmax(-1), right.argmax(-1)
+            late = hidden.cpu().log_softmax(-1)
+            scores = late.gather(-1, targets.unsqueeze(-1))
+            assert scores.equal(of_each.gather(-1, targets.unsqueeze(-1)))
+            assert (hidden.cpu().argmax(-1) == hidden.cpu().argmax(-1)).all(-1).sum() == 2
+            total = 0.0 + scores.sum()
+            total += scores.sum()  # no part of what it was computed of
+            assert torch.as_tensor(total).equal(of_each.amax(-1).sum() * 2)
+            loss = torch.nn.functional.cross_entropy(hidden.cpu().view(-1, 3), targets.view(-1))
+            assert loss.equal(
+                torch.nn.functional.cross_entropy(right.view(-1, 3), targets.view(-1))
+            )
+            assert torch.where(hidden.cpu() > 0, 1.0, hidden.cpu()).equal(right.where(right < 0, 1))
             largest = torch.zeros(2, 3), torch.zeros(2, 3, dtype=torch.long)
             torch.max(hidden.cpu(), 1, out=largest)
             assert largest[0].equal(right.amax(1))
