@@ -123,6 +123,17 @@ class Alternation:
         is_over = (has_passed or seconds - self._began_s > limit_s) and not any(
             is_near(pairs[name]) for name in kept - self._bounds
         )
+        is_last = self._bounds_since_s is None and (is_over or not cures)
+        proven = [name for name in (*self._held, *pairs) if name in self._claimed - self._bounds]
+        together = JOINED.join(dict.fromkeys(proven))
+        if (
+            is_last
+            and JOINED in together
+            and not steps.over
+            and len(steps.pairs(together)) < LOOKS[0]
+        ):
+            self._ask(run, steps, {together}, ())
+            return ""
         if (
             self._bounds_since_s is None and (is_over or not cures) and not has_passed
             and self._bounds_s > 0.0 and still & self._bounds
@@ -134,17 +145,6 @@ class Alternation:
                 seconds - self._bounds_since_s > self._bounds_s
                 and not any(is_near(pairs[name]) for name in kept & self._bounds)
             )
-        is_last = self._bounds_since_s is None and not has_passed and (is_over or not cures)
-        proven = [name for name in (*self._held, *pairs) if name in self._claimed - self._bounds]
-        together = JOINED.join(dict.fromkeys(proven))
-        if (
-            is_last
-            and JOINED in together
-            and not steps.over
-            and len(steps.pairs(together)) < LOOKS[0]
-        ):
-            self._ask(run, steps, {together}, ())
-            return ""
         if not still:
             return "the gains are known"
         if is_over:

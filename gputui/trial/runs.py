@@ -136,8 +136,9 @@ class Steps:
     blocks: list[Block] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
     outputs: dict[tuple[float, int], float] = field(default_factory=dict)
-    """Of modules that no other calls, in the warm-up of a program that calls no `backward`: the
-    norm of what they gave, by that of what they were given and how many elements they gave;"""
+    """Of modules that no other calls, in the warm-up of a program that calls no `backward`: a
+    weighted sum of what they gave, by the norm of what they were given and how many elements they
+    gave;"""
     held_outputs: dict[tuple[float, int], float] = field(default_factory=dict)
     """and after it, with what is held, where nothing is switched."""
     over: str = ""

@@ -138,7 +138,8 @@ def sameness_of_prints(reference: Iterable[str], tried: Iterable[str], result: s
 
 
 Outputs = Mapping[tuple[float, int], float]
-"""Norms of what modules gave, by that of what they were given and how many elements they gave."""
+"""Weighted sums of what modules gave, by the norm of what they were given and how many elements
+they gave."""
 
 
 def sameness_of_outputs(reference: Outputs, tried: Outputs, result: str) -> Sameness:

@@ -176,9 +176,9 @@ def test_gains_within_one_run_are_what_they_are(spend) -> None:
 
 def test_what_gains_much_is_on_while_others_are_measured(spend) -> None:
     """What they gain on top of it, and all as one; what they would gain without it is not said."""
-    gains = {"copies_kept": 4.0, "items_together": 1.0, "pinned_results": 1.6}
+    gains = {"copies_kept": 4.0, "items_together": 1.0, "pinned_results": 1.6, "keep_copies": 4.0}
     spent = spend("pageable", Simulated(10.0, 0.2, gains), 150.0)
-    assert spent.runs[:2] == ["as it is", "copies_kept, items_together, pinned_results"]
+    assert spent.runs[1] == "copies_kept, items_together, pinned_results, keep_copies"
     assert spent.trial("copies_kept").gain == pytest.approx(4.0, rel=0.05)
     assert spent.trial("copies_kept").beside == ()
     more = spent.trial("pinned_results")

@@ -20,8 +20,8 @@ by gputui.trial.runs:
                     beside: what else was on, in the pair's other block too
     {"losses": [ordinal of the first, values]}                          what backward was called of
     {"outputs": [[given, gave, elements], ...], "is_held": bool}
-                    norms, of modules that are called in the warm-up, and where nothing is switched
-                    of the first calls after it, when what is held is on
+                    the norm and a weighted sum, of modules that are called in the warm-up, and
+                    where nothing is switched of the first calls after it, with what is held
     {"over": why}                                                       last
 
 gputui may write `trial-active` there: the cures that get pairs from now on, several that are
@@ -100,6 +100,8 @@ long by them: with these a run is compared that has such a cure from its fifth o
 MOST_LOSSES = 20_000
 MOST_OUTPUTS, HELD_OUTPUTS = 256, 64
 """Outputs that are kept of the warm-up, and after it."""
+MOST_PROJECTED = 4096
+"""Elements of one that are looked at, some more where they are no multiple."""
 AHEAD = 4
 """Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
 
@@ -423,15 +425,24 @@ class TrialInProgram:
             if len(self._outputs) < MOST_OUTPUTS and not is_recorded:
                 self._more_outputs = max(0, self._more_outputs - 1)
                 first = _first_tensor(made)
-                norms = self._norm(_first_tensor(given)), self._norm(first)
-                self._outputs.append((*norms, first.numel()))
+                norm, projected = self._norm(_first_tensor(given)), self._projected(first)
+                self._outputs.append((norm, projected, first.numel()))
 
-    def _norm(self, values: Any) -> Any:
-        """On its device."""
+    def _projected(self, values: Any) -> Any:
+        """A weighted sum of elements from all over a tensor: the norm of what a last layer has
+        normalized is the same whatever that is."""
         torch = self._torch
         # What a cure gives in a tensor's place is made when it is read.
         if type(values) not in (torch.Tensor, torch.nn.Parameter):
             raise TypeError
+        flat = values.detach().flatten()
+        some = flat[:: max(1, flat.numel() // MOST_PROJECTED)].double()
+        weights = torch.arange(some.numel(), device=some.device, dtype=torch.float64).cos()
+        return (some * weights).sum()
+
+    def _norm(self, values: Any) -> Any:
+        """On its device."""
+        torch = self._torch
         values = values.detach()
         if not values.is_floating_point():
             values = values.double()
