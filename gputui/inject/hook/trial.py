@@ -429,8 +429,8 @@ class TrialInProgram:
                 self._outputs.append((norm, projected, first.numel()))
 
     def _projected(self, values: Any) -> Any:
-        """A weighted sum of elements from all over a tensor: the norm of what a last layer has
-        normalized is the same whatever that is."""
+        """A weighted sum of elements from all over a tensor, and twice their norm: that alone is the
+        same whatever it is of what a last layer has normalized, and the sum may be next to 0."""
         torch = self._torch
         # What a cure gives in a tensor's place is made when it is read.
         if type(values) not in (torch.Tensor, torch.nn.Parameter):
@@ -438,7 +438,7 @@ class TrialInProgram:
         flat = values.detach().flatten()
         some = flat[:: max(1, flat.numel() // MOST_PROJECTED)].double()
         weights = torch.arange(some.numel(), device=some.device, dtype=torch.float64).cos()
-        return (some * weights).sum()
+        return (some * weights).sum() + 2.0 * some.norm()
 
     def _norm(self, values: Any) -> Any:
         """On its device."""
