@@ -429,8 +429,8 @@ class TrialInProgram:
                 self._outputs.append((norm, projected, first.numel()))
 
     def _projected(self, values: Any) -> Any:
-        """A weighted sum of elements from all over a tensor, and twice their norm: that alone is the
-        same whatever it is of what a last layer has normalized, and the sum may be next to 0."""
+        """A weighted sum of elements from all over a tensor, and twice their norm: alone this is
+        the same whatever a last layer has normalized, and the sum may be next to 0."""
         torch = self._torch
         # What a cure gives in a tensor's place is made when it is read.
         if type(values) not in (torch.Tensor, torch.nn.Parameter):
