@@ -29,6 +29,7 @@ from gputui.report.explain.launches import (
     COMPILE_WHOLE,
     FEWER_WAITS,
     GRAPHS_IN_USE,
+    IN_A_SCAN,
     LOOP,
     NODE_TRACING,
     ONE_BY_ONE,
@@ -430,6 +431,11 @@ def test_where_a_graphs_nodes_wait_no_other_stream_is_suspected() -> None:
     said = better_advice(analysis, analysis.tree.leaves, Leaf.DEPENDENCY)
     assert said == BETWEEN_NODES + NODE_TRACING
     assert "idle.dependency" not in {one.cause for one in findings(analysis)}
+    # JAX's graphs are its compiled functions.
+    analysis = Analysis(*fault("healthy_shallow_water_jax"))
+    assert analysis.tree is not None
+    said = better_advice(analysis, analysis.tree.leaves, Leaf.DEPENDENCY)
+    assert said == IN_A_SCAN + NODE_TRACING
 
 
 def test_work_that_grows_step_by_step_leads_over_a_smaller_leaf() -> None:

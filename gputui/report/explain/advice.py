@@ -526,7 +526,7 @@ def better_advice(analysis: Analysis, leaves: Mapping[Leaf, int], leaf: Leaf) ->
     if leaf is Leaf.SHARED:
         return APART if shares_with_itself(analysis.run) else None
     if leaf is Leaf.DEPENDENCY and replays_graphs(analysis):
-        return between_nodes(analysis, leaves)
+        return between_nodes(analysis, leaves, is_jax=library(analysis) == "jax")
     if leaf is Leaf.COPY_PAGEABLE and analysis.tree is not None:
         return REDUCE_FIRST if copies_only_back(analysis.run, analysis.tree) else None
     kernels_ns = sum(ns for each, ns in leaves.items() if is_kernel(each))
