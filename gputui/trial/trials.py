@@ -784,6 +784,9 @@ class Trials(ProgramRuns):
     def _too_few(self, each: Measured) -> str:
         over = "the program ended" if self._whole is not None else TIME_OVER
         over = INTERRUPTED if self.is_interrupted else over
+        has_time = over == TIME_OVER and self._all_left_s > 1.2 * self._longest_s()
+        if each.pairs and has_time:
+            over = "it was left"
         if not each.candidate.cure.in_one_run or not (each.pairs or each.candidate.forecast):
             return over
         why = f"{over} after {len(each.pairs)} of the {FEWEST} pairs that a proof takes"
@@ -791,7 +794,8 @@ class Trials(ProgramRuns):
             middle = median(pair.ratio for pair in each.pairs)
             if middle < LEAST_GAIN:
                 return why  # nothing that a person would want to wait for
-            why += f": {middle:.2f}× in the middle of them, not proven"
+            said = "too little for more of the budget" if has_time else "not proven"
+            why += f": {middle:.2f}× in the middle of them, {said}"
         self._short.setdefault(why, []).append(each.candidate.name)
         return why
 
