@@ -11,11 +11,11 @@ import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import EXACT, PLAIN, ROUNDING, Cure, combined, instances, replaced
+from . import ANY, EXACT, PLAIN, ROUNDING, Cure, Redirected, combined, instances, replaced
 from .copies import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from . import Undo
 
@@ -292,6 +292,41 @@ class ArchivesKept(Cure):
 
 def _is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
+
+
+class ArraysStacked(Redirected):
+    """Tensors that are made of a list of NumPy's arrays, which torch takes number by number, are
+    made of one array of them all: torch warns of it, once (433 ms a step became 36)."""
+
+    name = "arrays_stacked"
+    title = "tensors of a list of NumPy arrays are made of one array of them all"
+    answers = (ANY, "idle.host", "idle.input")
+    result = EXACT
+    is_certain = True
+    change = "torch.from_numpy(numpy.stack(arrays)), in place of torch.tensor(arrays)"
+    forecast = None
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        """What makes a tensor of a list."""
+        return (torch, "tensor"), (torch, "as_tensor")
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """Lists of several arrays that fit together."""
+        arrays: Any = args[0] if args else None
+        if type(arrays) not in (list, tuple) or len(arrays) < 2:
+            return None
+        numpy = sys.modules.get("numpy")
+        first = arrays[0]
+        if numpy is None or type(first) is not numpy.ndarray or first.ndim == 0 or not first.size:
+            return None
+        kind = first.dtype, first.shape
+        if first.dtype.kind not in "fiub" or any(
+            type(each) is not numpy.ndarray or (each.dtype, each.shape) != kind for each in arrays
+        ):
+            return None
+        if kwargs.get("dtype") is None:  # that of one number of them
+            kwargs = {**kwargs, "dtype": function([first.reshape(-1)[:1]]).dtype}
+        return lambda: function(numpy.stack(arrays), *args[1:], **kwargs)
 
 
 class _KeptItems:

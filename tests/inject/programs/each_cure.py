@@ -846,6 +846,29 @@ COPIED = torch.zeros(1 << 18)
 
 
 @check
+def arrays_stacked():
+    """The same numbers and types, of whatever arrays."""
+    draw, stack, stacked = numpy.random.default_rng(0), numpy.stack, []
+    numpy.stack = lambda arrays: stacked.append(1) or stack(arrays)
+    for kind in ("float64", "float32", "int32", "uint8", "bool"):
+        rows = [(100 * draw.random((2, 3))).astype(kind) for _ in range(4)]
+        for dtype in (None, torch.float32):
+            own = torch.as_tensor(rows[0]).dtype if dtype is None else dtype
+            expected = torch.tensor([row.tolist() for row in rows], dtype=own)
+            for function in (torch.tensor, torch.as_tensor):
+                made = function(rows, dtype=dtype)
+                assert (made.dtype, made.equal(expected)) == (own, True)
+    made[0] = 0
+    assert rows[0].all()  # the tensor is the program's own
+    numpy.stack = stack
+    assert torch.tensor([1, 2.5]).tolist() == [1, 2.5]
+    try:
+        torch.tensor([rows[0], rows[0][:1]])
+    except ValueError:
+        return bool(stacked)
+
+
+@check
 def first_alone():
     """What is read of a sort is what the program would get, at whatever end, in whatever way."""
     scores, kinds = SCORES.clone(), set()
