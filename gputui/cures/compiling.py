@@ -17,6 +17,7 @@ from . import (
     ROUNDING,
     CannotApply,
     Cure,
+    Redirected,
     before_first_calls,
     combined,
     idle,
@@ -26,6 +27,8 @@ from . import (
 from .ablations import functions_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 
@@ -357,6 +360,45 @@ class JaxFloatsTraced(Cure):
             return _traced(real, function, names, options) if names else real(function, **options)
 
         return replaced((jax, "jit", jit))
+
+
+UNROLLED, LEAST_TURNS = 16, 64
+"""Turns of a scan that are compiled as one, of how many at least: a scan over a model's layers has
+fewer, and each of its turns is long."""
+
+
+class JaxScansUnrolled(Redirected):
+    """Loops of jax.lax.scan whose turns are small kernels that wait for one another: compiled as
+    sixteen turns at a time, with fewer launches and more that is fused."""
+
+    name = "jax_scans_unrolled"
+    title = "jax.lax.scan takes sixteen turns at a time"
+    answers = ("idle.dependency", "idle.launch")
+    result = ROUNDING
+    change = f"jax.lax.scan(..., unroll={UNROLLED}), or associative_scan of a linear recurrence"
+    library = "jax"
+    in_one_run = False
+    longer_s = 10.0
+    advice = "unroll"
+
+    def places(self, jax: Any) -> tuple[tuple[Any, str], ...]:
+        """The loop."""
+        return ((jax.lax, "scan"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """Long ones of which the program does not say it."""
+        words = {**dict(zip(_OF_SCAN, args)), **kwargs}  # noqa: B905
+        leaves = sys.modules["jax"].tree_util.tree_leaves(words.get("xs"))
+        turns = words.get("length") or (leaves[0].shape[0] if leaves else 0)
+        if len(args) > len(_OF_SCAN) or "unroll" in words or turns < LEAST_TURNS:
+            return None
+        return lambda: function(*args, **{**kwargs, "unroll": UNROLLED})
+
+    def useless(self, _jax: Any) -> str | None:
+        return None if self._calls else "there is no long jax.lax.scan"
+
+
+_OF_SCAN = ("f", "init", "xs", "length", "reverse", "unroll")
 
 
 def _static_names(function: Any, options: dict[str, Any]) -> frozenset[str]:
