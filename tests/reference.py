@@ -464,12 +464,14 @@ def written_shapes() -> dict[str, dict[str, Any]]:
 
 def _parts_of_events() -> list[type[msgspec.Struct]]:
     """What fields of events hold, and theirs, in the order of their declarations."""
-    written: set[Any] = set()
+    written: set[type[msgspec.Struct]] = set()
+    seen: set[Any] = set()
     pending: list[Any] = list(events.WRITTEN_KINDS)
     while pending:
         hint = pending.pop()
-        if hint in written:
+        if hint in seen:
             continue
+        seen.add(hint)
         if inspect.isclass(hint) and issubclass(hint, msgspec.Struct):
             written.add(hint)
             pending += [field.type for field in msgspec.structs.fields(hint)]
@@ -479,6 +481,7 @@ def _parts_of_events() -> list[type[msgspec.Struct]]:
         for module in _event_modules()
         for value in vars(module).values()
         if inspect.isclass(value)
+        and issubclass(value, msgspec.Struct)
         and value in written
         and value.__module__ == module.__name__
         and value not in events.WRITTEN_KINDS
