@@ -68,14 +68,15 @@ def sameness_of_runs(
         return UNKNOWN
     differences = [_difference(reference[n], tried[n]) for n in range(count)]
     before = differences[:alike_until]
-    if before and max(before) > REPRODUCIBLE:
-        return _by_means(reference[:count], tried[:count], result)
     after = differences[alike_until:]
     if len(after) < LEAST_STEPS:
         return UNKNOWN
+    means = _by_means(reference[alike_until:count], tried[alike_until:count], result)
+    if before and max(before) > REPRODUCIBLE:
+        return means
     # A program without a seed, or with one for each worker, differs from its first step on.
     if not before and after[0] > TOLERANCE[result]:
-        return _by_means(reference[:count], tried[:count], result)
+        return means
     # Rounding grows step by step; the middle of them does not depend on how long it was seen.
     typical = median(after)
     if max(after) <= IDENTICAL:
@@ -83,7 +84,6 @@ def sameness_of_runs(
     if typical <= TOLERANCE[result]:
         how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
         return Sameness(how, f"losses differ by {_percent(typical)}, {AS[result]}", typical)
-    means = _by_means(reference[:count], tried[:count], result)
     begins_alike = median(after[:LEAST_STEPS]) <= TOLERANCE[result] and math.isfinite(max(after))
     if (typical <= STRAYS * TOLERANCE[result] or begins_alike) and means.kind == "same":
         # Other random numbers (dropout), or rounding that has grown: kernels that add up in another
@@ -197,9 +197,10 @@ def _by_means(
     """A program that draws its own random numbers: whether the losses are as they may be. Of many
     steps the second half says so: while losses fall fast, other random numbers move them by some
     steps (7.5 and 4.9 in the mean of 33 steps of one program, with workers and without)."""
-    pairs = [
-        (a, b) for a, b in zip(reference, tried, strict=True) if a is not None and b is not None
-    ]
+    every = list(zip(reference, tried, strict=True))
+    if sum(b is None for _, b in every) > sum(a is None for a, _ in every):
+        return Sameness("other", "another result: the loss is no number")
+    pairs = [(a, b) for a, b in every if a is not None and b is not None]
     if len(pairs) < LEAST_STEPS:
         return UNKNOWN
     if len(pairs) >= 4 * LEAST_STEPS:
@@ -208,6 +209,8 @@ def _by_means(
     changes = [(b - a) / scale for a, b in pairs]
     mean = fmean(changes)
     error = stdev(changes) / math.sqrt(len(changes))
+    if abs(mean) <= 4.0 * error > SAYS_NOTHING:
+        return UNKNOWN
     if abs(mean) <= max(TOLERANCE[result], 4.0 * error):
         return Sameness(
             "same", f"losses as before (they scatter by {_percent(stdev(changes))})", abs(mean)

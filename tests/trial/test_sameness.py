@@ -49,6 +49,28 @@ def test_a_program_without_a_seed_is_compared_by_the_mean() -> None:
     assert of_runs(first, second, EXACT, alike_until=50).kind == "same"
 
 
+def test_without_a_seed_losses_from_before_the_cure_say_nothing_of_it() -> None:
+    rng = random.Random(1)
+    first, second = ([2.0 + rng.gauss(0, 0.02) for _ in range(26)] for _ in range(2))
+    worse = [value + 0.05 * (n >= 14) for n, value in enumerate(second)]
+    assert of_runs(first, second, EXACT, alike_until=14).kind == "same"
+    assert of_runs(first, worse, EXACT, alike_until=14).kind == "other"
+
+
+def test_without_a_seed_a_loss_that_is_no_number_is_another_result() -> None:
+    rng = random.Random(2)
+    first, second = ([2.0 + rng.gauss(0, 0.1) for _ in range(60)] for _ in range(2))
+    broken = [None if n > 50 else value for n, value in enumerate(second)]
+    assert of_runs(first, broken, DIFFERENT).kind == "other"
+    assert of_runs(broken, broken[:50] + [None] * 10, DIFFERENT).kind != "other"
+
+
+def test_losses_that_scatter_so_that_any_would_do_are_not_called_the_same() -> None:
+    rng = random.Random(3)
+    first, second = ([2.0 + rng.gauss(0, 1.0) for _ in range(12)] for _ in range(2))
+    assert of_runs(first, second, EXACT).kind == "unknown"
+
+
 def test_losses_that_fall_fast_at_first_are_compared_once_they_do_not() -> None:
     """As of a speech model, whose items are changed at random as a loader makes them: with workers
     it leaves its first plateau some steps later."""
