@@ -599,7 +599,12 @@ class Application:
                 self._cures[name].end("a GPU's memory runs out with it")
         for name in list(self.undo):
             self._look(name)
-            if self._cures[name].ended:
+        # What one has put in the place of a function may be what those after it found there: they
+        # go first. The trial has those on again that it wants.
+        on = list(self.undo)
+        first = next((n for n, name in enumerate(on) if self._cures[name].ended), len(on))
+        for name in reversed(on[first:]):
+            if self._cures[name].ended or name in self._switched:
                 self.switch(name, False)
 
     def _look(self, name: str) -> None:

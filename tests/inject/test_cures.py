@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import gputui.cures
-from gputui.cures import Application, answering, cures
+from gputui.cures import EXACT, Application, Cure, answering, cures, replaced
 from gputui.inject.environment import trial_environment
 from gputui.model.leaves import LEAVES, Leaf
 
@@ -109,6 +110,38 @@ def test_a_cure_with_which_memory_runs_out_ends_unless_it_does_so_without(tmp_pa
         ]
         ended.append([row["why"] for row in rows if row.get("ended")])
     assert ended == [["a GPU's memory runs out with it"], []]
+
+
+def test_a_cure_that_ends_below_another_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one has put in the place of a function is what the next one found there."""
+
+    class Lower(Cure):
+        name, library, result = "lower", None, EXACT
+
+        def apply(self, _library: object) -> Callable[[], None]:
+            called = module.called
+            return replaced((module, "called", lambda: called() + self.name))
+
+    class Upper(Lower):
+        name = "upper"
+
+    module = types.SimpleNamespace(called=lambda: "")
+    monkeypatch.setattr(gputui.cures, "cures", lambda: {"lower": Lower, "upper": Upper})
+    application = Application((), str(tmp_path), ("lower", "upper"))
+    application.imported(None)
+    assert application.switch("lower", True)
+    assert application.switch("upper", True)
+    assert module.called() == "lowerupper"
+    monkeypatch.setattr(
+        Lower, "look", lambda self: self.end("wrong") if type(self) is Lower else None
+    )
+    application.look()
+    assert application.switch("upper", True)
+    assert module.called() == "upper"
+    application.switch("upper", False)
+    assert module.called() == ""
 
 
 EACH_CURE = Path(__file__).with_name("programs") / "each_cure.py"
