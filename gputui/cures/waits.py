@@ -575,7 +575,9 @@ class _Tensors:
         source = later.held[0]
         words = {name: kwargs[name] for name in kwargs if name != "non_blocking"}
         places = [*args, *words.values()] or ["cuda"]
-        own = (str(source.device), source.device.type)
+        own = [str(source.device)]
+        if not source.is_cuda or source.device.index == self._torch.cuda.current_device():
+            own.append(source.device.type)
         if len(places) != 1 or str(places[0]) not in own or not self._cure.is_far(source):
             return NotImplemented
         self._cure.used += 1
