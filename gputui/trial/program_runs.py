@@ -80,9 +80,9 @@ class ProgramRuns:
         self._start_s = 0.0
         """How long the program takes until its first timed step, at most."""
         self._is_brief = False
+        """Whether the program ends before it can be timed as others are."""
         self._trains = False
         """Whether it calls backward."""
-        """Whether the program ends before it can be timed as others are."""
         self._whole: ProgramResult | None = None
         """A run that came to the program's own end."""
         self._no_trials = ""
@@ -205,7 +205,10 @@ class ProgramRuns:
             key = JOINED.join(each.run_beside)
             self._request.tell(f"with {key}")
             result = self._run(self._plan_with(each.run_beside), self._until_measured())
-            self._times.setdefault(key, []).extend(filter(None, [run_step(result)]))
+            if left_out := result.left_out(each.run_beside):
+                each.why = f"what it is compared with was without {left_out}"
+            else:
+                self._times.setdefault(key, []).extend(filter(None, [run_step(result)]))
         each.off_runs = self._off_runs(each)
 
     def _off_runs(self, each: Measured) -> list[RunStep]:
@@ -236,6 +239,8 @@ class ProgramRuns:
             each.last_lines = result.last_lines
         elif result.ended:
             each.why = result.ended_by
+        elif left_out := result.left_out(each.run_beside):
+            each.why = f"it was without {left_out}"
         elif step is None:
             each.why = result.ended_by or "no steps of it were seen"
             if result.ended_by == SPENT:

@@ -475,6 +475,11 @@ class ProgramResult(NamedTuple):
         """How it failed, and what it said last; empty where it did not."""
         return f"{self.failure}: {self.last_line}" if self.failure else ""
 
+    def left_out(self, names: Sequence[str]) -> str:
+        """Which of these cures was not on in it, and why; empty where all were."""
+        why = ((name, self.not_applied[name]) for name in names if name in self.not_applied)
+        return next((f"{name}: {reason}" for name, reason in why), "")
+
     def without_cures(self, least: int, bounds: Sequence[str] = ()) -> ProgramResult | None:
         """Of a run with cures that are switched the blocks in which none is on, but those of
         ablations; and its losses until the first goes on. None where either are fewer than

@@ -681,12 +681,9 @@ class Trials(ProgramRuns):
         self._request.tell(f"together: {', '.join(names)}")
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured())
         step = run_step(result)
-        reference = self._plain[0].steps
-        if (
-            step is None or result.steps is None or result.ended or reference is None
-            or not times[""]
-        ):  # fmt: skip
-            self._remarks.append(f"together: {result.failure or result.ended_by or 'no steps'}")
+        why = result.left_out(names) or result.failure
+        if step is None or result.ended or why or not times[""]:
+            self._remarks.append(f"together: {why or result.ended_by or 'no steps'}")
             return
         classes = worst_of(each.candidate.cure.result for each in proven)
         same = sameness_of(
@@ -701,8 +698,8 @@ class Trials(ProgramRuns):
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured())
-            if again.ended:
-                self._remarks.append(f"together: {again.ended_by}")
+            if why := again.left_out(names) or (again.ended_by if again.ended else ""):
+                self._remarks.append(f"together: {why}")
                 return
             together += filter(None, [run_step(again)])
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
@@ -746,8 +743,9 @@ class Trials(ProgramRuns):
         names = tuple(each.candidate.name for each in proven)
         self._request.tell(f"with {JOINED.join(names)}, to compare results")
         result = self._run(RunPlan(held=names, warm_s=EARLY_S), self._until_compared)
-        if result.steps is None or result.ended or result.failure:
-            self._remarks.append(f"with {what}: {result.failure or result.ended_by or 'no steps'}")
+        why = result.left_out(names) or result.failure
+        if result.steps is None or result.ended or why:
+            self._remarks.append(f"with {what}: {why or result.ended_by or 'no steps'}")
             return
         result_class = worst_of(each.candidate.cure.result for each in proven)
         same = UNKNOWN
@@ -809,8 +807,10 @@ class Trials(ProgramRuns):
             if trial.verdict == "gain":
                 proven[trial.cause] = max(trial.gain or 0.0, proven.get(trial.cause, 0.0))
         named = by_name_only(request.diagnosis.findings, proven, trains=self._trains)
-        names = self._proven | self._from_start
-        together = [each for each in self._measured if each.candidate.name in names]
+        together = self._together
+        gains = {trial.cure for trial in trials if trial.verdict == "gain"}
+        if together and together.verdict == "gain" and not {*together.cure.split(JOINED)} <= gains:
+            together = None  # one of them was found out after it was measured
         more = more_than_proven(trials)
         if named and not any(each.candidate.cure.result == DIFFERENT for each in self._measured):
             more.insert(0, named)
@@ -829,7 +829,7 @@ class Trials(ProgramRuns):
             step_source=self._source,
             step_ns=median(plain or offs) if plain or offs else None,
             trials=trials,
-            together=None if any(each.ended for each in together) else self._together,
+            together=together,
             runs=self._runs,
             seconds=time.monotonic() - self._began_s,
             seed=request.seed,

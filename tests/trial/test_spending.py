@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import random
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,14 +33,21 @@ class Simulated(NamedTuple):
     start_s: float
     step_s: float
     gains: Mapping[str, float]
+    refused_alone: str = ""
+    """A cure that can be switched, but not be on in a run without any other."""
 
 
 class _Cures(Switches):
-    """Those that the program has a use for act."""
+    """Those that the program has a use for act. Some are on from its start."""
 
-    def __init__(self, program: Program, simulated: Simulated, run: SimulatedRun) -> None:
+    def __init__(
+        self, program: Program, simulated: Simulated, run: SimulatedRun, constant: tuple[str, ...]
+    ) -> None:
         super().__init__()
         self._program, self._simulated, self._run = program, simulated, run
+        self._constant = constant
+        self.undo |= dict.fromkeys(constant)
+        self.refused: Container[str] = ()
 
     def ask(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -49,11 +56,14 @@ class _Cures(Switches):
 
     def switch(self, name: str, on: bool) -> bool:
         self.ask((name,))
+        if name in self.refused:
+            self._run.not_applied[name] = "it is not here"
         if name in self._run.not_applied:
             return False
         super().switch(name, on)
-        self._program.gain = math.prod(self._simulated.gains[each] for each in self.undo)
-        self._program.is_on = bool(self.undo)
+        on = [name for name in self.undo if name not in self._constant]
+        self._program.gain = math.prod(self._simulated.gains[each] for each in on)
+        self._program.is_on = bool(on)
         return True
 
 
@@ -98,9 +108,10 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
                     perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=lambda _: None
                 ),
             )  # fmt: skip
-            trial = SimulatedTrial(
-                HOOK.Plan(made.encode()), "", _Cures(program, simulated, run), ()
-            )
+            switches = _Cures(program, simulated, run, made.constant)
+            if made.held == (simulated.refused_alone,) and not made.switched + made.constant:
+                switches.refused = made.held
+            trial = SimulatedTrial(HOOK.Plan(made.encode()), "", switches, ())
             trial.run, trial.program = run, program
             site = trial.site(*(made.step or "optimizer step").split(" ", 1))
             began_s, first_s, over = now_s[0], None, ""
@@ -215,3 +226,11 @@ def test_what_needs_runs_is_measured_on_top_of_what_gains_much(spend) -> None:
     together = spent.outcome.together
     assert together is not None
     assert together.gain == pytest.approx(7.6, rel=0.05)
+
+
+def test_no_gain_is_claimed_beside_a_run_in_which_what_it_goes_with_was_not_on(spend) -> None:
+    """Its own would be another's: 4 for a cure that does nothing."""
+    gains = {"gc_collect_idle": 4.0, "accumulation_merged": 1.0}
+    spent = spend("collected_each", Simulated(10.0, 0.3, gains, "gc_collect_idle"), 250.0)
+    assert spent.trial("gc_collect_idle").verdict == "gain"
+    assert spent.trial("accumulation_merged").verdict != "gain"

@@ -692,7 +692,7 @@ class TrialInProgram:
                  "ns": now_ns - self._began_ns, "first": self._first,
                  "settled_steps": self._until - block.steps - step,
                  "settled_ns": self._began_ns - since_ns, "waited_ns": waited_ns,
-                 "beside": [*self._plan.beside, *beside]}
+                 "beside": beside}
             )  # fmt: skip
             self._settles_from = self._until, now_ns
             step_ns = (now_ns - self._began_ns) / block.steps
@@ -746,16 +746,22 @@ class TrialInProgram:
         return True
 
     def _on_beside(self, cure: str) -> list[str]:
-        """Of those that are switched what is on but for this cure."""
+        """What is on but for this cure, of those beside which others are measured all the time, and
+        of those that are switched."""
         on = self._cures.undo if self._cures is not None else ()
-        own = cure.split(JOINED)
-        return [name for name in on if name in self._plan.cures and name not in own]
+        always = [name for name in self._plan.beside if name in on]
+        return [*always, *(name for name in self._switched_on() if name not in cure.split(JOINED))]
+
+    def _switched_on(self) -> list[str]:
+        """Those of the cures that are switched which are on, in their order."""
+        on = self._cures.undo if self._cures is not None else ()
+        return [name for name in on if name in self._plan.cures]
 
     def _switched_off_to(self, wanted: Sequence[str]) -> Sequence[str]:
         """Switches off all but the first of `wanted`, as many as are on, in their order, before any
         other: what one has put in the place of a function may be what the next one found there, so
         that they go in the reverse order. The rest of `wanted`."""
-        on = self._on_beside("")
+        on = self._switched_on()
         same = len(os.path.commonprefix([on, list(wanted)]))
         for name in reversed(on[same:]):
             self._cures.switch(name, False)
