@@ -295,38 +295,98 @@ def _is_path(value: Any) -> bool:
 
 
 class ArraysStacked(Redirected):
-    """Tensors that are made of a list of NumPy's arrays, which torch takes number by number, are
-    made of one array of them all: torch warns of it, once (433 ms a step became 36)."""
+    """Tensors that are made of a list of NumPy's arrays or numbers, or of lists of numbers, which
+    torch takes number by number, are made of one array of them all: 433 ms a step became 36. Of
+    arrays torch warns, once."""
 
     name = "arrays_stacked"
-    title = "tensors of a list of NumPy arrays are made of one array of them all"
+    title = "tensors of lists of numbers, or of NumPy arrays, are made of one array of them all"
     answers = (ANY, "idle.host", "idle.input")
     result = EXACT
     is_certain = True
-    change = "torch.from_numpy(numpy.stack(arrays)), in place of torch.tensor(arrays)"
+    change = "torch.from_numpy(numpy.array(rows)), or numpy.stack, in place of torch.tensor(rows)"
     forecast = None
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         """What makes a tensor of a list."""
+        self._torch = torch
         return (torch, "tensor"), (torch, "as_tensor")
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-        """Lists of several arrays that fit together."""
-        arrays: Any = args[0] if args else None
-        if type(arrays) not in (list, tuple) or len(arrays) < 2:
-            return None
+        """Lists of several arrays that fit together, and of many numbers."""
+        rows: Any = args[0] if args else None
         numpy = sys.modules.get("numpy")
-        first = arrays[0]
-        if numpy is None or type(first) is not numpy.ndarray or first.ndim == 0 or not first.size:
+        if type(rows) not in (list, tuple) or len(rows) < 2 or numpy is None or len(args) > 1:
+            return None
+        first = rows[0]
+        if type(first) is not numpy.ndarray:
+            count = 1
+            while type(first) in (list, tuple) and len(first):
+                count, first = count * len(first), first[0]
+            count *= first.size if type(first) is numpy.ndarray else 1
+            if len(rows) * count < LEAST_LISTED or type(first) in (str, bytes):
+                return None
+            return functools.partial(self._of_lists, function, numpy, args, kwargs)
+        if first.ndim == 0 or not first.size:
             return None
         kind = first.dtype, first.shape
         if first.dtype.kind not in "fiub" or any(
-            type(each) is not numpy.ndarray or (each.dtype, each.shape) != kind for each in arrays
+            type(each) is not numpy.ndarray or (each.dtype, each.shape) != kind for each in rows
         ):
             return None
         if kwargs.get("dtype") is None:  # that of one number of them
             kwargs = {**kwargs, "dtype": function([first.reshape(-1)[:1]]).dtype}
-        return lambda: function(numpy.stack(arrays), *args[1:], **kwargs)
+        return lambda: function(numpy.stack(rows), **kwargs)
+
+    def _of_lists(self, function: Any, numpy: Any, args: Any, kwargs: Any) -> Any:
+        """Of lists within lists. What numpy, or its type, makes something else of than torch, torch
+        takes as it is."""
+        torch, kinds = self._torch, _kinds_of_numbers(args[0])
+        wanted = kwargs.get("dtype")
+        try:
+            is_plain = kinds <= {bool, int, float}
+            # A type of arrays, or a class of NumPy's numbers.
+            is_alike = len(kinds) == 1 and numpy.dtype(*kinds).kind in "fiub"
+            array = numpy.array(args[0]) if is_plain or is_alike else None
+            own = getattr(torch, array.dtype.name) if array is not None else None
+        except Exception:  # such as of rows of several lengths: torch has the program's error
+            own = None
+        if is_plain and own is torch.float64:
+            own = torch.get_default_dtype()
+        if (
+            own is None
+            or array is None
+            or not array.size
+            or not self._may_be(array, own, wanted or own)
+        ):
+            return function(*args, **kwargs)
+        return function(array, **{**kwargs, "dtype": wanted or own})
+
+    def _may_be(self, array: Any, own: Any, dtype: Any) -> bool:
+        """Whether numbers become those of a type in the same way from an array as one by one."""
+        torch = self._torch
+        if array.dtype.kind == "f":
+            return dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+        if dtype is own:
+            return True
+        # Numbers that a type cannot hold torch refuses, or rounds once more.
+        most = {torch.int64: 1 << 62, torch.int32: 1 << 31, torch.float32: 1 << 24}
+        return array.dtype.kind == "i" and bool(abs(array).max() < most.get(dtype, 0))
+
+
+def _kinds_of_numbers(rows: Any) -> set[Any]:
+    """The classes of the numbers of lists within lists; of arrays their types."""
+    kinds = set(map(type, rows))
+    if kinds & {list, tuple}:
+        within = (each for each in rows if type(each) in (list, tuple))
+        return set().union(kinds - {list, tuple}, *map(_kinds_of_numbers, within))
+    if any(hasattr(kind, "ndim") for kind in kinds):
+        return {each.dtype if getattr(each, "ndim", 0) else type(each) for each in rows}
+    return kinds
+
+
+LEAST_LISTED = 256
+"""Numbers in lists from which it is worth to make an array of them first."""
 
 
 class _KeptItems:

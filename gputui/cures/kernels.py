@@ -171,60 +171,112 @@ class FusedSdpa(Redirected):
 
 
 class CausalMask(Redirected):
-    """scaled_dot_product_attention told that it is causal, where it is given a mask that says so:
-    fused kernels read no mask then, and leave half of the work out."""
+    """scaled_dot_product_attention told that it is causal, or given no mask, where its mask says
+    so: flash kernels take none, and leave out half of the work of a causal one. Masks that a line
+    makes anew for each call are looked at on the GPU from the ninth on, without a wait, and where
+    one of a block was another, the cure ends."""
 
     name = "causal_mask"
-    title = "attention takes is_causal=True in place of a triangular mask"
+    title = (
+        "attention takes is_causal=True in place of a triangular mask, none in place of an open one"
+    )
     answers = (ANY, "causal_mask")
     result = ROUNDING
     is_certain = True
-    change = "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask"
+    change = (
+        "F.scaled_dot_product_attention(q, k, v, is_causal=True), without attn_mask; none where it "
+        "bars nothing"
+    )
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
+        self._seen: dict[Any, tuple[Any, str]] = {}
+        """Masks, which are held, and what they are: their memory is no other's then."""
+        self._lines: dict[Any, _Masks] = {}
+        self._triangles: dict[Any, Any] = {}
+        self._differs: Any = None
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         self._torch = torch
-        self._seen: dict[Any, tuple[Any, bool]] = {}
         return ((torch.nn.functional, "scaled_dot_product_attention"),)
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
         torch = self._torch
-        if torch.compiler.is_compiling():
+        words = {**dict(zip(_OF_ATTENTION, args)), **kwargs}  # noqa: B905
+        mask = words.get("attn_mask")
+        if (
+            mask is None or words.get("is_causal") or torch.compiler.is_compiling()
+            or type(mask) is not torch.Tensor or mask.requires_grad or mask.dim() < 2
+        ):  # fmt: skip
             return None
-        mask = args[_MASK] if len(args) > _MASK else kwargs.get("attn_mask")
-        if mask is None or len(args) > _MASK + 1 or kwargs.get("is_causal") or len(args) < 2:
+        kind = self._kind_of(mask, words["query"].shape[-2], words["key"].shape[-2])
+        if not kind:
             return None
-        lengths = args[0].shape[-2], args[1].shape[-2]
-        if type(mask) is not torch.Tensor or mask.is_inference() or mask.requires_grad:
-            return None
-        if tuple(mask.shape[-2:]) != lengths or lengths[0] != lengths[1] or lengths[0] < 2:
-            return None
+        given = {**words, "attn_mask": None, "is_causal": kind == CAUSAL}
+        return functools.partial(function, **given)
+
+    def _kind_of(self, mask: Any, queries: int, keys: int) -> str:
+        """CAUSAL, OPEN, or nothing of another."""
+        is_square = queries == keys == mask.shape[-2] == mask.shape[-1] and queries > 1
         # A mask is often a part of a larger one, which is another tensor each time.
-        key = mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, mask._version
-        if key not in self._seen:
-            is_recorded = mask.is_cuda and torch.cuda.is_current_stream_capturing()
-            if is_recorded or len(self._seen) >= MOST_MASKS:
-                return None
-            self._seen[key] = mask, self._is_causal(mask)  # kept: its memory is no other's then
-        if not self._seen[key][1]:
-            return None
-        given = {**kwargs, "attn_mask": None, "is_causal": True}
-        return functools.partial(function, *args[:_MASK], **given)
+        key: Any = mask.data_ptr(), mask.shape, mask.stride(), mask.dtype, queries, keys
+        if not mask.is_inference():
+            key = *key, mask._version
+            if key in self._seen:
+                return self._seen[key][1]
+        caller = sys._getframe(3)
+        line = self._lines.setdefault(
+            (caller.f_code, caller.f_lineno, mask.shape, mask.dtype, is_square), _Masks()
+        )
+        if line.is_left or (mask.is_cuda and self._torch.cuda.is_current_stream_capturing()):
+            return ""
+        mask = mask[tuple(0 if not each else slice(None) for each in mask.stride()[:-2])]
+        if line.count < LOOKED_AT:
+            kinds = [CAUSAL, OPEN] if is_square else [OPEN]
+            kind = next((each for each in kinds if not bool(self._is_other(mask, each))), "")
+            line.is_left = not kind or line.kind not in ("", kind)
+            line.kind, line.count = kind, line.count + 1
+            if not mask.is_inference():
+                self._seen[key] = mask, kind
+        elif self._is_on:
+            is_other = self._is_other(mask, line.kind)
+            self._differs = is_other if self._differs is None else self._differs | is_other
+        return line.kind
 
-    def _is_causal(self, mask: Any) -> bool:
-        """Whether it lets through what is not later, and nothing else, for all that it is for."""
+    def _is_other(self, mask: Any, kind: str) -> Any:
+        """Whether it lets through anything else than such a mask, as a tensor."""
         torch = self._torch
-        let = mask if mask.dtype is torch.bool else mask == 0
-        is_barred = let | (mask <= BARRED) if mask.dtype is not torch.bool else let | ~let
-        causal = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).tril()
-        return bool((let == causal).all() and is_barred.all())
+        is_bool = mask.dtype is torch.bool
+        let = mask if is_bool else mask == 0
+        if kind == OPEN:
+            return ~let.all()
+        key = mask.shape[-1], mask.device
+        if key not in self._triangles:
+            square = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device)
+            self._triangles[key] = square.tril()
+        causal = self._triangles[key]
+        is_other = let ^ causal
+        return (is_other if is_bool else is_other | ((mask > BARRED) & ~causal)).any()
+
+    def look(self) -> None:
+        """Whether masks of a line went on to be what the first were."""
+        if self._differs is not None and bool(self._differs):
+            self.end("a line gives attention another mask after a while")
+        self._differs = None
 
 
-_MASK = 3
-"""The place of the mask among the arguments of attention."""
+class _Masks:
+    """Of one line, shape and type: how many were looked at, and what all of them were."""
+
+    count, kind, is_left = 0, "", False
+
+
+CAUSAL, OPEN = "causal", "open"
+LOOKED_AT = 8
+"""Masks of a line that are looked at, each with a wait, before they are taken for alike."""
+_OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 BARRED = -1e4
 """What is added to a score that shall not count, or less."""
-MOST_MASKS = 64
-"""A program that makes a mask of its own for each call is left as it is after so many."""
 
 
 class AttentionWeightsOff(Redirected):

@@ -8,6 +8,7 @@ import functools
 import gc
 import os
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import ANY, EXACT, CannotApply, Cure, Idled, Redirected, combined, idle, instances, replaced
@@ -573,6 +574,45 @@ class GcCollectIdle(Idled):
 
     def places(self, _library: object) -> tuple[tuple[Any, str], ...]:
         return ((gc, "collect"),)
+
+
+class CleanupsIdle(Idled):
+    """Neither gc.collect() nor torch.cuda.empty_cache(), where the loop calls both to have more
+    memory. Without the first alone the second still gives all blocks back."""
+
+    name = "cleanups_idle"
+    title = "gc.collect() and torch.cuda.empty_cache() do nothing"
+    answers = (ANY, "garbage_collection", "idle.alloc", "allocator_thrash", "idle.host")
+    result = EXACT
+    is_certain = True
+    change = "no gc.collect(), no torch.cuda.empty_cache() in the loop"
+    advice = r"gc\.collect|empty_cache"
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
+        self._called = Counter[str]()
+        """Calls of each function."""
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        return (gc, "collect"), *EmptyCacheIdle().places(torch)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        other = super().instead(function, args, kwargs)
+        name = function.__name__
+        self._called[name] += other is not None
+        return (lambda: 0) if other is not None and name == COLLECT else other
+
+    def apply(self, torch: Any) -> Undo:
+        if not self._is_on and self._least_called() < self.least_calls:
+            raise CannotApply("the loop does not call both")
+        return super().apply(torch)
+
+    def _least_called(self) -> int:
+        emptied = [count for name, count in self._called.items() if name != COLLECT]
+        return min(self._called[COLLECT], max(emptied, default=0))
+
+
+COLLECT = gc.collect.__name__
 
 
 def _with_threads(torch: Any, count: int) -> Undo:

@@ -99,6 +99,11 @@ def empty_cache_idle():
 
 
 @check
+def cleanups_idle():
+    return gc_collect_idle(), empty_cache_idle()
+
+
+@check
 def synchronize_idle():
     return called(torch.cuda.synchronize)
 
@@ -336,7 +341,63 @@ def causal_mask():
     bias = added + torch.randn(4, 4)
     assert not torch.allclose(attend(q, q, q, bias), right, atol=1e-3)
     added.data.numpy()[1, 0] = -50.0  # which torch does not see
-    return torch.allclose(attend(q, q, q, added), right, atol=1e-3)
+    made_anew = read_masks_made_anew()
+    assert made_anew == read_masks_made_anew(lambda attend, *given: attend(*given, 0.0, False))
+    return torch.allclose(attend(q, q, q, added), right, atol=1e-3), made_anew
+
+
+def read_masks_made_anew(call=lambda attend, *given: attend(*given)):
+    """How many masks reached attention of those that are made for each call: open ones, of rows or
+    columns, and causal ones, in inference mode or not."""
+    seen, q = [], torch.randn(2, 2, 6, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    makes = (
+        lambda: torch.ones(2, 1, 1, 6, dtype=torch.bool),
+        lambda: torch.zeros(2, 1, 6, 6),
+        lambda: torch.ones(6, 6, dtype=torch.bool).tril().expand(2, 2, 6, 6),
+        lambda: torch.full((6, 6), -1e9).triu(1),
+    )
+    right = {causal: attend(q, q, q, is_causal=causal) for causal in (False, True)}
+    for place, make in enumerate(makes):
+        for mode in (torch.no_grad, torch.inference_mode):
+            for _ in range(12):
+                with mode(), Masks(seen):
+                    made = call(attend, q, q, q, make())
+                assert torch.allclose(made, right[place > 1], atol=1e-6)
+    return len(seen)
+
+
+class Masks(torch.overrides.TorchFunctionMode):
+    """Counts masks that attention is given."""
+
+    def __init__(self, seen):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function.__name__ == "scaled_dot_product_attention":
+            mask = args[3] if len(args) > 3 else (kwargs or {}).get("attn_mask")
+            self.seen += [] if mask is None else [mask]
+        return function(*args, **(kwargs or {}))
+
+
+def give_another_mask():
+    """A line that gives causal masks, and another one after them."""
+    cure, q = cures()["causal_mask"](""), torch.randn(1, 1, 6, 8)
+    cure.prepare(torch)
+    causal = torch.ones(6, 6, dtype=torch.bool).tril()
+    undo = None
+    for number in range(20):
+        mask = causal.clone()
+        mask[0, -1] = number == 19
+        torch.nn.functional.scaled_dot_product_attention(q, q, q, mask)
+        undo = undo or cure.apply(torch)
+        if number == 18:
+            cure.look()
+            assert not cure.ended
+    cure.look()
+    undo()
+    return cure.ended
 
 
 @check
@@ -876,7 +937,47 @@ def arrays_stacked():
     try:
         torch.tensor([rows[0], rows[0][:1]])
     except ValueError:
-        return bool(stacked)
+        return bool(stacked), made_of_lists()
+
+
+def made_of_lists():
+    """How many lists of numbers an array was made of; the tensors are the same."""
+    numbers, seen = numpy.random.default_rng(0).normal(size=(20, 20)), []
+    whole = (1000 * numbers).astype(int)
+    nested = [[numbers[0].tolist()] * 8] * 8
+    lists = (
+        [[1.0] * 20] * 20 + [[1.0]], [["a"] * 20] * 20, [[1.0, numpy.float64(2)] * 20] * 20,
+        [[numpy.float32(1), 2] * 20] * 20, [[torch.tensor(1.5)] * 20] * 20,
+        [numbers[0], numbers[0].astype("float32")] * 20, [[numbers[0].astype("uint8")] * 2] * 20,
+        numbers.tolist(), whole.tolist(), (numbers > 0).tolist(), list(numbers.flatten()),
+        list(whole.flatten()), list(numbers.astype("float32").flatten()), nested,
+        [[numbers[0], numbers[1]]] * 20, [[1, 2.5] * 10] * 20, [[True, 2] * 10] * 20,
+        [[1 << 40] * 20] * 20, [[1.7] * 20] * 20,
+    )  # fmt: skip
+    dtypes = (None, torch.float32, torch.float16, torch.int64, torch.int32, torch.bool)
+    array = numpy.array
+    for rows in lists:
+        for dtype in dtypes:
+            results = []
+            for each in (rows, tuple(rows), [*rows]):
+                numpy.array = lambda given: seen.append(1) or array(given)
+                results.append(made_or_refused(each, dtype))
+                numpy.array = array
+            results.append(made_or_refused(Listed(rows), dtype))
+            assert all(each == results[0] for each in results), (rows[0], dtype)
+    return len(seen)
+
+
+class Listed(list):
+    """A list that is none of those that are made an array of."""
+
+
+def made_or_refused(rows, dtype):
+    try:
+        made = torch.tensor(rows, dtype=dtype)
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:
+        return str(error)
+    return made.dtype, made.tolist()
 
 
 @check
@@ -2426,6 +2527,7 @@ assert all(map(keep_what_is_no_beginning, (Whole, Masked)))
 assert compute_where_it_was_put() == "modules that are put on the CPU compute there"
 for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_single": True}):
     assert read_weights(**words) == "attention weights are read"
+assert give_another_mask() == "a line gives attention another mask after a while"
 assert ask_for_gradients() == "the program asks for gradients"
 assert "are clipped with the others" in clip_all()
 assert write_to_what_is_read().endswith("written to by what is not torch")
