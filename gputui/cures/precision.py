@@ -14,14 +14,19 @@ from . import (
     ROUNDING,
     CannotApply,
     Cure,
+    Redirected,
     after_optimizer_steps,
     before_first_calls,
     combined,
     instances,
     replaced,
 )
+from .copies import LEAST_BYTES, free_bytes_of_gpu
+from .later import counting_fused_steps, writes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 FIRST_WITH_TF32 = (8, 0)
@@ -125,6 +130,86 @@ class Bf16Autocast(Cure):
             torch.clear_autocast_cache()
 
         return undo
+
+
+class CastsKept(Redirected):
+    """Weights in FP32 that autocast casts for each call, because nothing trains them, stay cast: a
+    decoder's, which are read once for each token, a frozen model's. With gradients autocast keeps
+    those that are trained itself, as long as it lasts."""
+
+    name = "casts_kept"
+    title = "weights that autocast casts for each call stay cast, where they are not trained"
+    answers = (ANY, "copies", "busy.elementwise_chain", "idle.launch")
+    result = EXACT
+    is_certain = True
+    change = "model.to(torch.bfloat16) once, in place of autocast around each call of it"
+    forecast = None
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
+        self._kept: dict[int, tuple[Any, Any, Any]] = {}
+        """By a weight's id itself, how often it was written to, and its cast."""
+
+    def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
+        self._torch, functional = torch, torch.nn.functional
+        names = "linear", "conv1d", "conv2d"
+        return (torch, "addmm"), *((functional, name) for name in names)
+
+    def apply(self, torch: Any) -> Undo:
+        self._room = free_bytes_of_gpu(torch) // 4
+        return combined(self._kept.clear, counting_fused_steps(), super().apply(torch))
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        torch, kind = self._torch, self._torch.nn.Parameter
+        weights = [each for each in (*args, *kwargs.values()) if type(each) is kind]
+        if (
+            not weights or torch.compiler.is_compiling()
+            or not torch.is_autocast_enabled(weights[0].device.type)
+        ):  # fmt: skip
+            return None
+        if torch.is_grad_enabled():
+            weights = [each for each in weights if not each.requires_grad]
+        if not any(id(each) in self._kept or self.is_worth(each) for each in weights):
+            return None
+        if not self._is_on:
+            return lambda: None
+        casts = {id(each): self._cast(each) for each in weights}
+        words = {name: casts.get(id(value), value) for name, value in kwargs.items()}
+        return functools.partial(function, *(casts.get(id(v), v) for v in args), **words)
+
+    def is_worth(self, weight: Any) -> bool:
+        """Whether it is on a GPU, in FP32, and large."""
+        return bool(weight.is_cuda) and self._is_fp32(weight) and weight.nbytes >= LEAST_BYTES
+
+    def _is_fp32(self, weight: Any) -> bool:
+        return weight.dtype is self._torch.float32 and not weight.is_inference()
+
+    def _cast(self, weight: Any) -> Any:
+        """As autocast casts it; itself where it does not, or there is no room."""
+        kept, writes, cast = self._kept.get(id(weight), (None, None, None))
+        dtype = self._torch.get_autocast_dtype(weight.device.type)
+        now = writes_of(weight)
+        if kept is weight and writes == now and cast.dtype is dtype:
+            return cast
+        if not self._is_fp32(weight):
+            return weight
+        if cast is None:
+            self._room -= weight.nbytes // 2
+        if self._room < 0:
+            return weight
+        with self._torch.no_grad():
+            cast = weight.detach().to(dtype)
+        self._kept[id(weight)] = weight, now, cast
+        return cast
+
+    def look(self) -> None:
+        """Whether weights were written to by what does not count it."""
+        others = [
+            (weight.detach().to(cast.dtype) != cast).any()
+            for weight, writes, cast in self._kept.values() if writes == writes_of(weight)
+        ]  # fmt: skip
+        if any(map(bool, others)):
+            self.end("weights are written to by what does not count it")
 
 
 class Bf16Weights(Cure):

@@ -36,6 +36,7 @@ from gputui.cures import (
     cures,
     decoding,
     later,
+    precision,
     recomputed,
     stays_on_gpu,
     unread,
@@ -71,6 +72,59 @@ def is_lost(function):
 @check
 def tf32():
     return torch.get_float32_matmul_precision()
+
+
+@check
+def casts_kept():
+    """Weights that reach a product as they are; what is computed of them is the same, also where
+    they were written to, or are trained."""
+    layer, x, seen = DECODER, torch.randn(2, 256), Weights()
+    convolution = torch.nn.Conv1d(256, 256, 1)
+    for _ in range(2):
+        for write in (None, lambda: layer.bias.add_(1.0), lambda: layer.weight.mul_(2.0)):
+            with torch.no_grad():
+                write and write()
+                bf16 = x.to(torch.bfloat16), layer.weight.to(torch.bfloat16)
+                expected = torch.nn.functional.linear(*bf16, layer.bias.to(torch.bfloat16))
+            for mode in (torch.no_grad, torch.inference_mode):
+                with mode(), torch.autocast("cpu", torch.bfloat16), seen:
+                    assert layer(x).equal(expected)
+                    assert convolution(x.T[None]).dtype is torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x).sum().backward()
+    assert layer.weight.grad.dtype is torch.float32
+    layer.weight.grad = layer.bias.grad = None
+    assert layer(x).dtype is torch.float32
+    return seen.count
+
+
+DECODER = torch.nn.Linear(256, 256)
+
+
+class Weights(torch.overrides.TorchFunctionMode):
+    """Counts parameters that products are given."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function.__name__ in ("linear", "conv1d"):
+            self.count += sum(type(each) is torch.nn.Parameter for each in args)
+        return function(*args, **(kwargs or {}))
+
+
+def write_to_weights_unseen():
+    kept = cures()["casts_kept"]("")
+    kept.prepare(torch)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        DECODER(torch.ones(256))
+        undo = kept.apply(torch)
+        DECODER(torch.ones(256))
+        kept.look()
+        assert not kept.ended
+        DECODER.weight.data.add_(1.0)
+        kept.look()
+    undo()
+    return kept.ended
 
 
 @check
@@ -2075,6 +2129,7 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "casts_kept": lambda: setattr(precision.CastsKept, "is_worth", precision.CastsKept._is_fp32),
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
     "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
     "cudnn_attention_off": lambda: torch.backends.cuda.enable_cudnn_sdp(True),
@@ -2527,6 +2582,8 @@ assert all(map(keep_what_is_no_beginning, (Whole, Masked)))
 assert compute_where_it_was_put() == "modules that are put on the CPU compute there"
 for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_single": True}):
     assert read_weights(**words) == "attention weights are read"
+BEFORE["casts_kept"]()
+assert write_to_weights_unseen() == "weights are written to by what does not count it"
 assert give_another_mask() == "a line gives attention another mask after a while"
 assert ask_for_gradients() == "the program asks for gradients"
 assert "are clipped with the others" in clip_all()
