@@ -111,6 +111,7 @@ def test_the_function_at_a_findings_line_is_skipped() -> None:
     names = [candidate.name for candidate in plan([chain], ["sim.py:main", "sim.py:collide"])]
     assert [n for n in names if "@" in n] == [
         "compile_function@sim.py:advance", "compile_function@sim.py:collide",
+        "function_kept@sim.py:advance", "function_kept@sim.py:collide",
         "skip@sim.py:advance", "skip@sim.py:collide",
     ]  # fmt: skip
     for place in ("", "train.py:3 <module>", "../x.py;rm:1 f", "train.py:9 main"):

@@ -127,6 +127,103 @@ def write_to_weights_unseen():
     return kept.ended
 
 
+def made_mask(x, start, value=-math.inf):
+    MADE.append(1)
+    rows = torch.arange(start, start + x.shape[1], device=x.device)
+    return torch.full((len(rows), len(rows)), value).triu(1), rows.float().cos()
+
+
+class Angles:
+    def __init__(self):
+        self.width, self.base = 4, torch.ones(4)
+
+    def drawn(self, count):
+        MADE.append(1)
+        return torch.rand(count)
+
+    def counted(self, count):
+        MADE.append(1)
+        return torch.ones(count) * len(MADE)
+
+    def own(self, _count):
+        MADE.append(1)
+        return self.base
+
+    def zeros(self, count):
+        MADE.append(1)
+        return torch.zeros(count)
+
+    def scaled(self, count):
+        MADE.append(1)
+        return self.base * self.width * count
+
+    def read(self, x):
+        MADE.append(1)
+        return x * 2.0
+
+    def given(self, x):
+        MADE.append(1)
+        return x
+
+    def stored(self, count):
+        self.width = count
+        return torch.ones(count)
+
+
+MADE = []
+CALLS_OF_ANGLES = {
+    "drawn": lambda angles, _: angles.drawn(3),
+    "counted": lambda angles, _: angles.counted(3),
+    "own": lambda angles, _: angles.own(3),
+    "zeros": lambda angles, _: angles.zeros(3).add_(1.0),
+    "read": lambda angles, x: angles.read(x).equal(x * 2.0),
+    "given": lambda angles, x: angles.given(x) is x,
+}
+
+
+@check
+def function_kept():
+    """How often a mask is made of the same, and of two values in turn; it is what it was."""
+    MADE.clear()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            for number in range(20):
+                x = torch.randn(2, 5, 3, requires_grad=mode is torch.no_grad)
+                mask, angles = made_mask(x, number % 2)
+                assert mask.equal(torch.full((5, 5), -math.inf).triu(1))
+                assert angles.equal(torch.arange(number % 2, number % 2 + 5).float().cos())
+    return len(MADE)
+
+
+def make_something_else():
+    """Functions that are left alone, and what is given by one whose object changes."""
+    for name, call in CALLS_OF_ANGLES.items():
+        angles, kept = Angles(), cures()["function_kept"](f"each_cure.py:{name}")
+        undo = kept.apply(torch)
+        MADE.clear()
+        for _ in range(20):
+            assert call(angles, torch.randn(3)) is not False
+        kept.look()
+        undo()
+        assert (kept.used, kept.ended, len(MADE) >= 20) == (0, "", True), (name, len(MADE))
+    angles, kept = Angles(), cures()["function_kept"]("each_cure.py:scaled")
+    undo = kept.apply(torch)
+    for number in range(60):
+        angles.width = 4 + number % 2
+        if number == 40:
+            angles.base.add_(1.0)
+        assert angles.scaled(2).equal(angles.base * angles.width * 2)
+    kept.look()
+    assert kept.used
+    angles.scaled(2).zero_()
+    kept.look()
+    undo()
+    try:
+        cures()["function_kept"]("each_cure.py:stored").apply(torch)
+    except CannotApply as reason:
+        return kept.ended, str(reason)
+
+
 @check
 def gc_off():
     return gc.isenabled()
@@ -2129,6 +2226,7 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "function_kept": torch._dynamo.utils.counters.clear,
     "casts_kept": lambda: setattr(precision.CastsKept, "is_worth", precision.CastsKept._is_fp32),
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
     "deterministic_off": lambda: torch.use_deterministic_algorithms(True),
@@ -2217,7 +2315,7 @@ LIBRARIES = {
 
 
 def outcome(kind):
-    functions = {"skip": "report", "compile_function": "chained"}
+    functions = {"skip": "report", "compile_function": "chained", "function_kept": "made_mask"}
     cure = kind(f"each_cure.py:{functions[kind.name]}" if kind.argument else "")
     if cure.name in ("numa_affinity", "modules_on_gpu", "averages_on_gpu"):
         try:
@@ -2583,6 +2681,10 @@ assert compute_where_it_was_put() == "modules that are put on the CPU compute th
 for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_single": True}):
     assert read_weights(**words) == "attention weights are read"
 BEFORE["casts_kept"]()
+BEFORE["function_kept"]()
+assert make_something_else() == (
+    "what the function made is written to", "stored changes what it is given"
+)  # fmt: skip
 assert write_to_weights_unseen() == "weights are written to by what does not count it"
 assert give_another_mask() == "a line gives attention another mask after a while"
 assert ask_for_gradients() == "the program asks for gradients"
