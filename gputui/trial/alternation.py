@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from statistics import median
 from typing import NamedTuple
 
+from gputui.trial.blocks import JOINED, Pair, Steps, newest_alike
 from gputui.trial.proof import (
     BESIDE_PAIRS,
     EARLY_PAIRS,
@@ -22,15 +23,7 @@ from gputui.trial.proof import (
     ratios_of,
     show_nothing,
 )
-from gputui.trial.runs import (
-    JOINED,
-    MEASURED_S,
-    Pair,
-    RunInFolder,
-    Steps,
-    is_measured,
-    newest_alike,
-)
+from gputui.trial.runs import MEASURED_S, RunInFolder, is_measured
 
 
 class Waiting(NamedTuple):

@@ -20,6 +20,7 @@ from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
 from gputui.render.text_tables import LEAST_FOLDED, in_lines, to_text
 from gputui.report.schema import Column, Table, text
+from gputui.trial.blocks import JOINED, Pair
 from gputui.trial.proof import (
     FEWEST,
     LEAST_GAIN,
@@ -28,7 +29,7 @@ from gputui.trial.proof import (
     is_decided,
     show_nothing,
 )
-from gputui.trial.runs import INTERRUPTED, JOINED, Pair, RunStep
+from gputui.trial.runs import INTERRUPTED, RunStep
 from gputui.trial.sameness import (
     UNKNOWN,
     Sameness,

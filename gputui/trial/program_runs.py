@@ -12,21 +12,19 @@ from typing import NamedTuple
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
+from gputui.trial.blocks import JOINED, Pair, Steps
 from gputui.trial.outcome import TIME_OVER, Measured
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import gain_of_runs
 from gputui.trial.runs import (
     INTERRUPTED,
-    JOINED,
     MEASURED_S,
     WITH_PAUSES_S,
-    Pair,
     ProgramResult,
     RunInFolder,
     RunPlan,
     RunStep,
     Stall,
-    Steps,
     is_measured,
     run_once,
     run_step,

@@ -27,10 +27,8 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
-from gputui.trial.runs import (
-    Pair,
-    RunStep,
-)
+from gputui.trial.blocks import Pair
+from gputui.trial.runs import RunStep
 
 LOOKS = (6, 8, 11, 15, 20, 27, 36, 48)
 """Numbers of pairs after which one looks, each a third more than the one before. A claim takes 11,

@@ -12,8 +12,9 @@ from statistics import fmean, median, stdev
 from typing import Literal, NamedTuple
 
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.trial.blocks import Steps
 from gputui.trial.proof import student
-from gputui.trial.runs import ProgramResult, Steps
+from gputui.trial.runs import ProgramResult
 
 Kind = Literal["same", "rounding", "other", "unknown"]
 

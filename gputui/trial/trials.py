@@ -21,6 +21,7 @@ from gputui.trial.alternation import (
     Alternation,
     Waiting,
 )
+from gputui.trial.blocks import JOINED, Pair, Steps, newest_alike
 from gputui.trial.outcome import (
     NO_TIME,
     TIME_OVER,
@@ -48,14 +49,10 @@ from gputui.trial.proof import (
 )
 from gputui.trial.runs import (
     INTERRUPTED,
-    JOINED,
     MEASURED_S,
-    Pair,
     ProgramResult,
     RunPlan,
     RunStep,
-    Steps,
-    newest_alike,
     run_step,
     step_of,
 )

@@ -22,8 +22,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from gputui.trial.blocks import Pair
 from gputui.trial.proof import LOOKS, TRIMMED, MeasuredGain, gain_of_pairs
-from gputui.trial.runs import Pair, ProgramResult, RunInFolder, RunPlan, run_once
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 
 PROGRAM = """
 import sys, time, torch

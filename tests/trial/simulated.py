@@ -24,17 +24,10 @@ import msgspec
 
 from gputui.cures import hook
 from gputui.trial.alternation import Alternation
+from gputui.trial.blocks import Block, Steps
 from gputui.trial.program_runs import until_sure
 from gputui.trial.proof import MeasuredGain, gain_of_pairs, gain_of_runs
-from gputui.trial.runs import (
-    MEASURED_S,
-    WITH_PAUSES_S,
-    Block,
-    RunInFolder,
-    RunStep,
-    Steps,
-    step_of,
-)
+from gputui.trial.runs import MEASURED_S, WITH_PAUSES_S, RunInFolder, RunStep, step_of
 from gputui.trial.trials import PROMISING
 
 Compute = Callable[[float], float]

@@ -21,6 +21,7 @@ from gputui.report import explain
 from gputui.report.explain import Analysis
 from gputui.report.explain.finding import Finding, Gain
 from gputui.report.explain.kernels import ALL_IN_HALF
+from gputui.trial.blocks import BlockReader
 from gputui.trial.calibration import (
     calibration_path,
     calibration_table,
@@ -46,7 +47,6 @@ from gputui.trial.planning import (
     named,
     plan,
 )
-from gputui.trial.runs import BlockReader
 from tests.conftest import DATA
 from tests.report.test_step_meaning import loop_of, marks_of
 from tests.report.test_verdict import a_run

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gputui.collect.child import ChildEnding
 from gputui.cures import DIFFERENT, EXACT, ROUNDING
-from gputui.trial.runs import Block, ProgramResult, Steps
+from gputui.trial.blocks import Block, Steps
+from gputui.trial.runs import ProgramResult
 from gputui.trial.sameness import printed_values, sameness_by_scatter, sameness_of
 from gputui.trial.sameness import sameness_of_outputs as of_outputs
 from gputui.trial.sameness import sameness_of_prints as of_prints

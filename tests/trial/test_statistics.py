@@ -22,6 +22,7 @@ from msgspec import structs
 from gputui.cures import hook
 from gputui.trial import proof
 from gputui.trial.alternation import Alternation, Waiting
+from gputui.trial.blocks import Block, BlockReader, Pair, Steps
 from gputui.trial.proof import (
     LOOKS,
     WAITS,
@@ -31,7 +32,7 @@ from gputui.trial.proof import (
     gain_of_runs,
     student,
 )
-from gputui.trial.runs import Block, BlockReader, Pair, RunInFolder, RunStep, Steps, step_of
+from gputui.trial.runs import RunInFolder, RunStep, step_of
 from tests.trial.simulated import (
     KINDS,
     SPREADS,

@@ -16,9 +16,10 @@ import pytest
 from gputui.collect.child import ChildEnding
 from gputui.cures import hook
 from gputui.trial import program_runs
+from gputui.trial.blocks import Block, Steps
 from gputui.trial.planning import Diagnosis, named
 from gputui.trial.program_runs import Request
-from gputui.trial.runs import Block, ProgramResult, RunInFolder, RunPlan, Steps
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan
 from gputui.trial.trials import Trials
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, Steps, run_once
+from gputui.trial.blocks import Steps
+from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan, run_once
 from tests.conftest import DATA
 from tests.schemas_for_tests import check
 from tests.trial.trying_for_tests import LOOPING, gputui_try

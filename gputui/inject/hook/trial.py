@@ -8,7 +8,7 @@ Without cures to switch, or where none can be applied, all blocks are alike, whi
 is.
 
 Written to the run's private folder as lines of JSON, `trial-PID` (0600, at most MOST_BYTES), read
-by gputui.trial.runs:
+by gputui.trial.blocks:
 
     {"seen": marks of a site, "source": source}          at its first mark, the second, 4th, 8th ...
     {"site": name, "source": source, "steps": of a block, "first": losses before it,
