@@ -13,6 +13,7 @@ from gputui.trial.proof import (
     BESIDE_PAIRS,
     EARLY_PAIRS,
     FEWEST,
+    HELD,
     LEAST_GAIN,
     LOOKS,
     NEAR,
@@ -250,8 +251,6 @@ class Alternation:
         self._told = said
 
 
-HELD = 1.5
-"""A proven gain from which its cure stays on while others are measured."""
 SURE = 1.25
 """A gain of a single pair from which its cure gets the next ones alone."""
 

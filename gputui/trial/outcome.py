@@ -6,9 +6,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -20,24 +18,16 @@ from gputui.model.events import SCHEMA_VERSION
 from gputui.render import write_whole
 from gputui.render.text_tables import LEAST_FOLDED, in_lines, to_text
 from gputui.report.schema import Column, Table, text
-from gputui.trial.blocks import JOINED, Pair
+from gputui.trial.blocks import JOINED
 from gputui.trial.proof import (
     FEWEST,
-    LEAST_GAIN,
     NEAR,
     MeasuredGain,
-    is_decided,
-    show_nothing,
 )
-from gputui.trial.runs import INTERRUPTED, RunStep
-from gputui.trial.sameness import (
-    UNKNOWN,
-    Sameness,
-)
+from gputui.trial.runs import INTERRUPTED
 
 if TYPE_CHECKING:
     from gputui.report.explain import Finding
-    from gputui.trial.planning import Candidate
 
 Verdict = Literal["gain", "slower", "nothing", "unclear", "another result", "bound", "not tried"]
 """What a trial says: a gain is proven; the program is slower; there is no gain worth having; more
@@ -271,129 +261,6 @@ def with_gain(trial: Trial, gain: MeasuredGain | None) -> Trial:
         gain_high=gain.high if has_ends else None,
         pairs=gain.pairs,
     )
-
-
-@dataclass
-class Measured:
-    """What was seen of one candidate so far."""
-
-    candidate: Candidate
-    pairs: list[Pair] = field(default_factory=list)
-    off_runs: list[RunStep] = field(default_factory=list)
-    on_runs: list[RunStep] = field(default_factory=list)
-    run_beside: tuple[str, ...] = ()
-    """The cures that were on in its runs, and in those without it."""
-    rivals: int = 1
-    """Cures, or ablations, that were measured when its last pairs were."""
-    gain: MeasuredGain | None = None
-    same: Sameness = UNKNOWN
-    way: Way = ""
-    why: str = ""
-    applies: bool = True
-    doubt: str = ""
-    """Why a gain that its pairs show needs runs of its own."""
-    ended: str = ""
-    """Why it has ended by itself in any run: whatever was measured of it is no gain then."""
-    failed: bool = False
-    last_lines: tuple[str, ...] = ()
-    note: str = ""
-    place: str = ""
-    """The line of a call that it is about."""
-    ready_s: float | None = None
-    first_step: int = 0
-    """The first step that was timed, of its first run."""
-
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """The cures that were on in blocks, or runs, without it, too."""
-        if self.on_runs:
-            return self.run_beside
-        return self.pairs[-1].beside if self.pairs else ()
-
-    @property
-    def off_ns(self) -> list[float]:
-        """What a step took without the cure, in each block or run."""
-        return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
-
-    @property
-    def on_ns(self) -> list[float]:
-        """What a step took with the cure, in each block or run."""
-        return [run.ns for run in self.on_runs] or [pair.on.step_ns for pair in self.pairs]
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether more pairs are not worth their time."""
-        return bool(self.ended) or is_decided(
-            self.gain, is_bound=self.candidate.cure.result == BOUND
-        )
-
-    @property
-    def is_by_itself(self) -> bool:
-        """Whether it needs runs of its own, although it may be switched: it promises something of
-        pauses, which lie further apart than blocks, fills a queue, or compiles for long when it is
-        switched on."""
-        promises = self.candidate.forecast is not None and self.candidate.is_of_pauses
-        cure = self.candidate.cure
-        return promises or cure.fills_queues or (cure.in_one_run and cure.longer_s > 0.0)
-
-    @property
-    def has_pauses(self) -> bool:
-        """Whether all the time of its runs counts."""
-        return self.candidate.is_of_pauses or bool(self.doubt)
-
-    @property
-    def verdict(self) -> Verdict:
-        """What it comes to so far."""
-        gain = self.gain
-        if self.ended:
-            return "not tried"
-        if gain is None or self.failed:
-            return "nothing" if show_nothing(self.pairs) and not self.failed else "not tried"
-        if self.candidate.cure.result == BOUND:
-            return "bound" if gain.is_claimed or gain.doubt else _undecided(gain)
-        if gain.is_claimed:
-            return "another result" if self.same.kind == "other" else "gain"
-        return _undecided(gain)
-
-    def trial(self, ready: str = "") -> Trial:
-        """It as a row of the answer; `ready` says from when on its steps are as fast."""
-        verdict, why = self.verdict, self.ended or self.why
-        if verdict == "bound" and self.gain and self.gain.middle > WHOLE_STEP:
-            why = why or "it is nearly the whole step"
-        elif verdict == "unclear" and len(self.pairs) in range(1, FEWEST) and not self.on_runs:
-            why = why or f"{len(self.pairs)} of the {FEWEST} pairs that a proof takes"
-        elif verdict == "unclear" and self.doubt and not self.on_runs:
-            why = f"most blocks show it, but {self.doubt}: {RUNS_TELL}"
-        elif verdict == "gain" and self.gain:
-            why = why or "; ".join(filter(None, (self.gain.bounded, self.note)))
-        finding, forecast = self.candidate.finding, self.candidate.forecast
-        trial = Trial(
-            cure=self.candidate.name,
-            result=self.candidate.cure.result,
-            cause=finding.cause if finding is not None else None,
-            verdict=verdict,
-            off_ns=median(self.off_ns) if self.off_ns else None,
-            on_ns=median(self.on_ns) if self.on_ns else None,
-            way=self.way if verdict != "not tried" else "",
-            pairs=len(self.pairs),
-            beside=self.beside,
-            same=self.same.text if self.same.kind != "unknown" else "",
-            ready_s=self.ready_s,
-            change=self.candidate.cure.change,
-            place=self.place,
-            applies=self.applies,
-            last_lines=tuple(sanitize(line, 300) for line in self.last_lines),
-            why=sanitize("; ".join(filter(None, (why or self.note, ready))), 300),
-            forecast_low=forecast.low if forecast is not None else None,
-            forecast_high=forecast.high if forecast is not None else None,
-        )
-        return with_gain(trial, None if self.ended else self.gain)
-
-
-def _undecided(gain: MeasuredGain) -> Verdict:
-    if gain.high < 1.0 / LEAST_GAIN:
-        return "slower"
-    return "nothing" if gain.high < LEAST_GAIN else "unclear"
 
 
 def _times(value: float) -> str:

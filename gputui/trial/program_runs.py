@@ -13,7 +13,8 @@ from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
 from gputui.trial.blocks import JOINED, Pair, Steps
-from gputui.trial.outcome import TIME_OVER, Measured
+from gputui.trial.measured import Measured
+from gputui.trial.outcome import TIME_OVER
 from gputui.trial.planning import Candidate, Diagnosis
 from gputui.trial.proof import gain_of_runs
 from gputui.trial.runs import (

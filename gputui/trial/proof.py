@@ -225,6 +225,9 @@ NEAR = 1.1
 """A gain in the middle of a few pairs from which they are continued beyond their part of the
 budget, until there are enough."""
 
+HELD = 1.5
+"""A proven gain from which its cure stays on while others are measured."""
+
 
 def is_hopeless(gain: MeasuredGain) -> bool:
     """Whether more pairs are not worth their time: one of 1.03 had 167 of them in 130 s."""

@@ -15,17 +15,22 @@ from gputui.base.sanitize import masked_words, sanitize
 from gputui.cures import ANY, BOUND, DIFFERENT
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import (
-    HELD,
     LEAST_S,
     RUN_S,
     Alternation,
     Waiting,
 )
 from gputui.trial.blocks import JOINED, Pair, Steps, newest_alike
+from gputui.trial.measured import (
+    Measured,
+    held_beside,
+    held_in_runs,
+    proven_compatible,
+    proven_of_same_cause,
+)
 from gputui.trial.outcome import (
     NO_TIME,
     TIME_OVER,
-    Measured,
     Outcome,
     Trial,
     Verdict,
@@ -79,10 +84,6 @@ then on; one whose loop is longer has its pairs in several runs."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
-
-SLIGHT = 1.05
-"""A gain in the middle of few pairs from which those that promise nothing get more in another
-run."""
 
 EARLY_S = 0.5
 """The warm-up of a run with cures whose results are compared with the first steps of another."""
@@ -188,7 +189,7 @@ class Trials(ProgramRuns):
             # answer something else wait for runs of those that answer this.
             phases[0:0] = [
                 (40.0, self._lead([*constant, *constant_too]), self._run_each),
-                (20.0, [each for each in self._lead(ablations) if self._waits(each)], self._ablate),
+                (20.0, [each for each in self._lead(ablations) if each.waits], self._ablate),
             ]
         phases = [phase for phase in phases if phase[1]]
         for self._round in range(ROUNDS):
@@ -238,8 +239,7 @@ class Trials(ProgramRuns):
                 others = [runs for key, runs in self._times.items() if key not in ("", name)]
                 # What an ablation shows is no claim of a cure's, and what pairs show none of runs.
                 tried = sum(
-                    bool(other.on_runs) and _is_bound(other) == _is_bound(each)
-                    for other in measured
+                    bool(other.on_runs) and other.is_bound == each.is_bound for other in measured
                 )
                 each.gain = gain_of_runs(each.off_runs, each.on_runs, tried, others)
         for each in measured:
@@ -284,7 +284,7 @@ class Trials(ProgramRuns):
             self._reopen(group)
             open_ones = [
                 each for each in group
-                if not each.why and not each.is_decided and self._is_worth_a_start(each)
+                if not each.why and not each.is_decided and each.is_worth_a_start
             ]  # fmt: skip
             # As long as nothing was timed, all of the budget is for that.
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
@@ -295,18 +295,22 @@ class Trials(ProgramRuns):
             last, last_s = self._switched_last(open_ones)
             open_ones += last
             names = tuple(each.candidate.name for each in open_ones)
-            bounds = tuple(each.candidate.name for each in open_ones if _is_bound(each))
+            bounds = tuple(each.candidate.name for each in open_ones if each.is_bound)
             # Another order in each run: what a program does at the same moment of each would else
             # be in the same kind of block in all.
             seed = self._request.seed + self._runs
             lead = self._lead(open_ones)
             later = tuple(
                 each.candidate.name for each in open_ones
-                if not each.candidate.forecast and each not in lead and not _is_bound(each)
+                if not each.candidate.forecast and each not in lead and not each.is_bound
                 and not each.candidate.cure.is_certain
             )  # fmt: skip
             # Ablations by themselves are of the program as it is.
-            much = [] if any(map(_is_bound, open_ones)) else self._much_proven(open_ones)
+            much = (
+                []
+                if any(each.is_bound for each in open_ones)
+                else held_beside(self._measured, open_ones)
+            )
             beside = tuple(each.candidate.name for each in much)
             constant = tuple(
                 each.candidate.name for each in much if not each.candidate.cure.in_one_run
@@ -320,12 +324,12 @@ class Trials(ProgramRuns):
             # What an ablation shows is no claim of a cure's, and the other way round.
             others = [each for each in self._measured if each.on_ns and each not in open_ones]
             number = {
-                is_bound: sum(_is_bound(each) == is_bound for each in others)
+                is_bound: sum(each.is_bound == is_bound for each in others)
                 for is_bound in (False, True)
             }
             with_them = f", with {JOINED.join(beside)}" if beside else ""
             self._request.tell(f"in one run: {_listed(names)}{with_them}")
-            waiting = [each for each in self._lead(self._measured) if self._waits(each)]
+            waiting = [each for each in self._lead(self._measured) if each.waits]
             alternation = Alternation(
                 before, left_s, number[False], self._input_share, self._request.pass_on,
                 later if waiting else (), bounds, last_s if last else left_s, number[True],
@@ -349,7 +353,7 @@ class Trials(ProgramRuns):
             if not beside and self._begun is None:
                 self._begun = result.without_cures(1, bounds)
             if not beside and not any(
-                each.gain is not None and each.gain.is_claimed and not _is_bound(each)
+                each.gain is not None and each.gain.is_claimed and not each.is_bound
                 for each in open_ones
             ):
                 self._between = result.without_cures(LOOKS[0], bounds)
@@ -371,7 +375,7 @@ class Trials(ProgramRuns):
         """Of a run with cures that are switched the blocks in which what is held was on and nothing
         else, where nothing else gains: as good as a run with it."""
         steps = result.steps
-        names = tuple(each.candidate.name for each in self._much_proven([]))
+        names = tuple(each.candidate.name for each in held_beside(self._measured, []))
         if steps is None or result.failure or not names:
             return
         alike = [
@@ -388,48 +392,18 @@ class Trials(ProgramRuns):
         cure = next(each.candidate.cure for each in self._measured if each.candidate.name == name)
         return sameness_within_a_run(steps, name, cure.result).kind != "other"
 
-    def _much_proven(self, group: Sequence[Measured]) -> list[Measured]:
-        """Those outside the group that are on while it is measured; not what compiles, in which
-        nothing can be switched."""
-        proven = _compatible([each for each in self._measured if each.verdict == "gain"])
-        alternatives = {each.candidate.cure.alternative for each in group} - {""}
-        return [
-            each for each in proven
-            if each.gain is not None and each.gain.middle >= HELD and each not in group
-            and not each.candidate.cure.longer_s
-            and each.candidate.cure.alternative not in alternatives
-        ]  # fmt: skip
-
     def _reopen(self, group: Sequence[Measured]) -> None:
         """Has those measured anew, once, that showed nothing beside less than what is known to gain
         much by now: it may have hidden what they gain."""
         for each in group:
-            much = {other.candidate.name for other in self._much_proven([each])}
+            much = {other.candidate.name for other in held_beside(self._measured, [each])}
             key = each.candidate.name, frozenset(much)
             is_open = each.verdict not in ("gain", "another result") and not each.failed
-            if not each.pairs or each.on_runs or _is_bound(each) or not is_open:
+            if not each.pairs or each.on_runs or each.is_bound or not is_open:
                 continue
             if not much <= {*each.beside} and key not in self._reopened:
                 self._reopened.add(key)
                 each.pairs, each.gain, each.why = [], None, ""
-
-    def _names_beside(self, each: Measured) -> tuple[str, ...]:
-        """Those that are on in runs of a cure, and in those without it: of several ways to mend the
-        same that need runs of their own, and of ablations, none."""
-        if _is_bound(each):
-            return ()
-        return tuple(
-            other.candidate.name for other in self._much_proven([each])
-            if other.candidate.cure.in_one_run or _cause(other) is None
-            or _cause(other) != _cause(each)
-        )  # fmt: skip
-
-    def _is_worth_a_start(self, each: Measured) -> bool:
-        """Whether pairs of it, after those that it had, are worth another start of the program:
-        one that shows nothing, and promises nothing, took 20 s of 100."""
-        if each.candidate.forecast or _is_bound(each) or len(each.pairs) < EARLY_PAIRS:
-            return True
-        return median(pair.ratio for pair in each.pairs) > SLIGHT
 
     def _wait_for_runs(self, group: list[Measured]) -> dict[str, Waiting]:
         """The cures that promise something in runs of their own, and were not tried, with the
@@ -439,31 +413,26 @@ class Trials(ProgramRuns):
             each.candidate.name: Waiting(
                 {
                     bound.candidate.name for bound in group
-                    if _is_bound(bound) and _cause(bound) == _cause(each)
+                    if bound.is_bound and bound.cause == each.cause
                     and not each.candidate.cure.longer_s
                 },
                 each.candidate.cure.longer_s + each.candidate.cure.settles_s,
             )
             for each in self._measured
-            if each not in group and not _is_bound(each) and self._waits(each)
+            if each not in group and not each.is_bound and each.waits
         }  # fmt: skip
 
     def _switched_last(self, group: list[Measured]) -> tuple[list[Measured], float]:
         """The ablations that come last in a run of these cures, which spares another start of the
         program, and for how long at most."""
-        if any(map(_is_bound, group)):
+        if any(each.is_bound for each in group):
             return [], 0.0
         last = [
             each for each in self._measured
-            if _is_bound(each) and each.candidate.cure is not NoSaves and not each.why
+            if each.is_bound and each.candidate.cure is not NoSaves and not each.why
             and not each.is_decided and not each.is_by_itself and not self._answered(each)
         ]  # fmt: skip
         return last, self._all_left_s * LAST
-
-    def _waits(self, each: Measured) -> bool:
-        """Whether it promises something, and has not been tried."""
-        is_open = not each.why and not each.pairs and not each.on_runs
-        return is_open and each.candidate.forecast is not None
 
     def _keep_measured(
         self,
@@ -477,7 +446,7 @@ class Trials(ProgramRuns):
         steps = result.steps
         rivals = {
             is_bound: number + sum(
-                each.candidate.name not in result.not_applied and _is_bound(each) == is_bound
+                each.candidate.name not in result.not_applied and each.is_bound == is_bound
                 for each in group
             )
             for is_bound, number in others.items()
@@ -490,7 +459,7 @@ class Trials(ProgramRuns):
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
             each.pairs = newest_alike(self._beside_right(before[name] + steps.pairs(name)))
-            each.rivals = max(1, rivals[_is_bound(each)])
+            each.rivals = max(1, rivals[each.is_bound])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
             if each.gain is None and show_nothing(each.pairs):
                 each.why = f"none of {len(each.pairs)} pairs showed a gain"
@@ -541,7 +510,7 @@ class Trials(ProgramRuns):
             return
         for each in group:
             if not each.on_runs:
-                each.run_beside = self._names_beside(each)
+                each.run_beside = held_in_runs(self._measured, each)
         alone = [each for each in group if not each.run_beside]
         has_pauses = any(each.has_pauses for each in alone)
         if self._between is not None and not self._plain and not has_pauses:
@@ -601,12 +570,12 @@ class Trials(ProgramRuns):
             each.verdict != "unclear"
             or each.candidate.cure.longer_s
             or not self._lead([each])
-            or self._answered_by(each)
+            or proven_of_same_cause(self._measured, each)
         ):
             return False  # others first
         best = max(
             other.gain.middle for other in group
-            if other.gain is not None and other.on_runs and _cause(other) == _cause(each)
+            if other.gain is not None and other.on_runs and other.cause == each.cause
         )  # fmt: skip
         least = PROMISING if self._round else NEAR
         return each.gain.middle >= max(least, best / NEAR)
@@ -621,25 +590,17 @@ class Trials(ProgramRuns):
         least = finding.gains[0].low
         if self._round and promised is not None:
             least = promised.high / NEAR
-        for other in self._answered_by(each):
+        for other in proven_of_same_cause(self._measured, each):
             if other.gain is not None and other.gain.middle >= least:
                 return f"{other.candidate.name} {ANSWERS}"
         return ""
-
-    def _answered_by(self, each: Measured) -> list[Measured]:
-        """The proven gains of the same finding."""
-        return [
-            other for other in self._measured
-            if other is not each and other.verdict == "gain" and _cause(other) is not None
-            and _cause(other) == _cause(each)
-        ]  # fmt: skip
 
     # --- together
 
     def _prove_together(self, _group: list[Measured]) -> None:
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
-        proven = _compatible([each for each in self._measured if each.verdict == "gain"])
+        proven = proven_compatible(self._measured)
         if not proven or {each.candidate.name for each in proven} == self._from_start:
             return
         if len(proven) == 1 and proven[0].on_runs:
@@ -835,14 +796,6 @@ class Trials(ProgramRuns):
         )
 
 
-def _is_bound(each: Measured) -> bool:
-    return each.candidate.cure.result == BOUND
-
-
-def _cause(each: Measured) -> str | None:
-    return each.candidate.finding.cause if each.candidate.finding is not None else None
-
-
 def _listed(names: Sequence[str]) -> str:
     """The first of them, and how many more."""
     more = len(names) - MOST_LISTED
@@ -850,16 +803,3 @@ def _listed(names: Sequence[str]) -> str:
 
 
 MOST_LISTED = 3
-
-
-def _compatible(group: Sequence[Measured]) -> list[Measured]:
-    """Of those that need runs of their own and answer the same finding, or are alternatives, or the
-    same line to write, the one that gains most; and all others."""
-    chosen: dict[object, Measured] = {}
-    for each in sorted(group, key=lambda each: -(each.gain.middle if each.gain else 0.0)):
-        name, cure = each.candidate.name, each.candidate.cure
-        is_alone = cure.in_one_run or _cause(each) is None
-        line = cure.change, name.partition("@")[2]
-        key = cure.alternative or (line if is_alone else _cause(each))
-        chosen.setdefault(key, each)
-    return list(chosen.values())
