@@ -63,6 +63,8 @@ class ProgramRuns:
     def __init__(self, request: Request) -> None:
         self._request = request
         self._began_s = time.monotonic()
+        self._until_s = self._began_s + request.budget_s
+        """When the time of what is tried now is over."""
         self._runs = 0
         self._remarks: list[str] = []
         self._measured = [Measured(candidate) for candidate in request.candidates]
@@ -94,6 +96,11 @@ class ProgramRuns:
         if self.is_interrupted:
             return 0.0
         return self._request.budget_s - (time.monotonic() - self._began_s)
+
+    @property
+    def _left_s(self) -> float:
+        """Of the budget, for what is tried now."""
+        return min(self._until_s - time.monotonic(), self._all_left_s)
 
     def _run(self, plan: RunPlan, until: Callable[[RunInFolder, float], str]) -> ProgramResult:
         if self.is_interrupted:
