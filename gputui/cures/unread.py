@@ -331,7 +331,7 @@ class _Texts:
     def __init__(self, model: Any, cure: TextsTrimmed) -> None:
         self.model, self._forward, self._cure = model, model.forward, cure
         self._torch = torch = sys.modules["torch"]
-        self._later = class_of_later(torch, cure, lambda *_: NotImplemented)
+        self._again = PaddedAgain(torch, cure)
         self._is_off = False
         """Whether it was seen to give what cannot be made as long as the texts."""
         self.calls = self.trimmed = 0
@@ -377,7 +377,7 @@ class _Texts:
         self.trimmed += 1
         for key, value in list(made.items()):
             if isinstance(value, torch.Tensor) and value.shape[:2] == size:
-                made[key] = self._as_long(value, whole)
+                made[key] = self._again.as_long(value, whole)
             elif key == "past_key_values":
                 made[key] = None
         return made
@@ -391,7 +391,15 @@ class _Texts:
         used = int((counts.any(0) * places).max())
         return min(int(mask.shape[1]), -(-max(1, used) // COLUMNS) * COLUMNS)
 
-    def _as_long(self, value: Any, whole: int) -> Any:
+
+class PaddedAgain:
+    """Makes what was computed of texts without their padding as long as the program expects."""
+
+    def __init__(self, torch: Any, cure: Cure) -> None:
+        self._torch, self._cure = torch, cure
+        self._later = class_of_later(torch, cure, lambda *_: NotImplemented)
+
+    def as_long(self, value: Any, whole: int) -> Any:
         """With zeros for what was left out."""
         torch = self._torch
         more = [0, 0] * (value.dim() - 2) + [0, whole - value.shape[1]]

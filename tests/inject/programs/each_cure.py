@@ -1791,6 +1791,88 @@ def texts_trimmed():
     return lengths
 
 
+class Reader(torch.nn.Module):
+    """Reads texts: each with a score, and a vector for each token."""
+
+    def __init__(self, knows_padding=True):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(20, 16), torch.nn.Embedding(64, 16)
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.score, self.lengths, self.knows_padding = torch.nn.Linear(16, 1), [], knows_padding
+
+    def forward(self, ids, mask=None, more=None):
+        self.lengths.append(ids.shape[1])
+        mask = ids != 0 if mask is None else mask
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.layers(x, src_key_padding_mask=~mask if self.knows_padding else None)
+        mean = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return {"score": self.score(mean)[:, 0], "tokens": (x, more)}
+
+
+READER = Reader()
+
+
+@check
+def own_texts_trimmed():
+    """The lengths of texts; scores, and what is learned of them, are the same."""
+    ids = torch.randint(1, 20, (4, 40))
+    for row, length in enumerate((3, 17, 9, 5)):
+        ids[row, length:] = 0
+    mask, drawn = ids > 0, torch.get_rng_state()
+    with torch.no_grad():
+        right = Reader.forward(READER.eval(), ids, mask)
+    READER.lengths.clear()
+    for words in ({}, {"mask": mask}):
+        for _ in range(2):
+            made = READER(ids, **words)
+            torch.testing.assert_close(made["score"], right["score"])
+            assert made["tokens"][0].shape == (4, 40, 16)
+            torch.testing.assert_close(made["tokens"][0][mask], right["tokens"][0][mask])
+            made["score"].sum().backward()
+            READER.zero_grad()
+    other = mask.clone()
+    other[0, -1] = True
+    READER(ids, other)
+    READER(ids.flip(1))
+    assert torch.get_rng_state().equal(drawn)
+    assert READER.lengths[-2:] == [40, 40], "a column counts"
+    READER.train()
+    READER(ids)
+    READER.eval()
+    return min(READER.lengths)
+
+
+def give_more_now_and_then():
+    reader, trimmed = Reader().eval(), cures()["own_texts_trimmed"]("")
+    trimmed.prepare(torch)
+    ids = torch.ones(4, 40, dtype=torch.int64).tril(4)
+    for _ in range(3):
+        reader(ids)
+    undo = trimmed.apply(torch)
+    assert {reader(ids)["tokens"][0].shape[1] for _ in range(4)} == {40}
+    trimmed.look()
+    made = reader(ids, more=torch.ones(4, 16))
+    assert (trimmed.used, made["tokens"][1].shape) == (4, (4, 16))
+    trimmed.look()
+    undo()
+    return trimmed.used
+
+
+def read_what_is_padded():
+    """A module that takes padding for texts is left alone."""
+    reader, trimmed = Reader(False).eval(), cures()["own_texts_trimmed"]("")
+    trimmed.prepare(torch)
+    ids = torch.ones(4, 40, dtype=torch.int64).tril(4) * torch.randint(1, 20, (4, 40))
+    for _ in range(3):
+        right = reader(ids)["score"]
+    undo = trimmed.apply(torch)
+    assert all(reader(ids)["score"].equal(right) for _ in range(3))
+    trimmed.look()
+    undo()
+    return trimmed.used
+
+
 @check
 def padding_trimmed():
     ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
@@ -2226,6 +2308,7 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "own_texts_trimmed": torch._dynamo.utils.counters.clear,
     "function_kept": torch._dynamo.utils.counters.clear,
     "casts_kept": lambda: setattr(precision.CastsKept, "is_worth", precision.CastsKept._is_fp32),
     "anomaly_off": lambda: torch.autograd.set_detect_anomaly(True),
@@ -2682,6 +2765,7 @@ for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_
     assert read_weights(**words) == "attention weights are read"
 BEFORE["casts_kept"]()
 BEFORE["function_kept"]()
+assert read_what_is_padded() == give_more_now_and_then() == 0
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
 )  # fmt: skip

@@ -1,0 +1,235 @@
+"""Padding that a whole batch of texts has, where a model of the program's own is given them."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from . import ANY, ROUNDING, CannotApply, Cure, combined, replaced
+from .data import COLUMNS
+from .decoding import CHECKED, LEAST_TRIMMED, is_alike, with_forward
+from .unread import PaddedAgain
+from .waits import has_compiled
+
+if TYPE_CHECKING:
+    from . import Undo
+
+LEAST_COLUMNS = 32
+"""Columns of a batch from which it is looked at."""
+MOST_LOOKED, LEAST_PADDED = 64, 2
+"""Calls of outermost modules that are looked at before anything is switched, and those of them with
+columns of padding, from which the cure is for a module."""
+
+
+LEAST_MODULES = 8
+"""Modules that a model has: what is given texts alone, such as an embedding, is none."""
+
+
+class OwnTextsTrimmed(Cure):
+    """A module of the program's own computes a batch of texts without the columns at their end that
+    are the same in all of them, in each tensor of that shape. In what it gives for each token these
+    are zeros. Some of the calls are made both ways first, without gradients and as in evaluation:
+    where what is given for other tokens differs, the module is left alone."""
+
+    name = "own_texts_trimmed"
+    title = "models of the program's own leave out columns that are padding in a whole batch"
+    answers = (ANY, "padding")
+    result = ROUNDING
+    is_certain = True
+    change = "batches padded to their longest text, not to a fixed length"
+    forecast = None
+
+    unused = "no batch of texts is padded as a whole, or what is computed of it depends on that"
+    _texts: list[_Texts] | None = None
+
+    def prepare(self, torch: Any) -> None:
+        call, main = torch.nn.Module.__call__, threading.get_ident()
+        self._torch = torch
+        self._padded: dict[int, list[Any]] = {}
+        """Modules, and how often they were given padding."""
+        looked, inside = [0], [False]
+
+        @functools.wraps(call)
+        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+            if (
+                self._texts is not None or inside[0] or looked[0] >= MOST_LOOKED
+                or torch.compiler.is_compiling() or threading.get_ident() != main
+            ):  # fmt: skip
+                return call(module, *args, **kwargs)
+            inside[0] = True
+            try:
+                looked[0] += 1
+                self._look_at(module, args, kwargs)
+                return call(module, *args, **kwargs)
+            finally:
+                inside[0] = False
+
+        replaced((torch.nn.Module, "__call__", called))
+
+    def _look_at(self, module: Any, args: Any, kwargs: Any) -> None:
+        kinds = {base.__module__.partition(".")[0] for base in type(module).__mro__}
+        count = sum(1 for _ in module.modules())
+        if "transformers" in kinds or hasattr(module, "_orig_mod") or count < LEAST_MODULES:
+            return
+        length, whole = _used(self._torch, [*args, *kwargs.values()])
+        if length and whole - length >= LEAST_TRIMMED * whole:
+            self._padded.setdefault(id(module), [module, 0])[1] += 1
+
+    def apply(self, _torch: Any) -> Undo:
+        if has_compiled():
+            raise CannotApply("the program compiles what it calls, for one length")
+        if self._texts is None:
+            self._texts = [
+                _Texts(module, self) for module, count in self._padded.values()
+                if count >= LEAST_PADDED
+            ]  # fmt: skip
+        if not self._texts:
+            raise CannotApply("no module is given texts that are padded as a whole")
+        undos = [replaced(with_forward(each.module, each.forward)) for each in self._texts]
+        return combined(*undos)
+
+    def look(self) -> None:
+        """How many batches were trimmed, of those that it was given."""
+        if any(each.calls for each in self._texts or ()):
+            self.used = sum(each.trimmed for each in self._texts or () if not each.is_off)
+
+
+def _rows_of(torch: Any, given: list[Any]) -> Any:
+    """The first tensor that is a batch of texts; None where there is none."""
+    kinds = torch.int64, torch.int32, torch.bool
+    return next(
+        (
+            each for each in given
+            if type(each) is torch.Tensor and each.dim() == 2 and each.dtype in kinds
+            and each.shape[1] >= LEAST_COLUMNS
+        ),
+        None,
+    )  # fmt: skip
+
+
+def _used(torch: Any, given: list[Any]) -> tuple[int, int]:
+    """Columns up to the last that is not the same in all texts, of all tensors of their shape, as a
+    multiple of COLUMNS, and how many there are; zeros where there are no texts. It waits for the
+    GPU, once."""
+    ids = _rows_of(torch, given)
+    if ids is None:
+        return 0, 0
+    whole = int(ids.shape[1])
+    tensors = [each for each in given if _has_columns(torch, each, ids.shape)]
+    differs = []
+    for each in tensors:
+        rows = each.detach().reshape(*ids.shape, -1)
+        differs.append((rows != rows[:1, -1:]).any(2).any(0))
+    places = torch.arange(1, whole + 1, device=ids.device)
+    length = max(1, int((torch.stack(differs).any(0) * places).max()))
+    return min(whole, -(-length // COLUMNS) * COLUMNS), whole
+
+
+def _has_columns(torch: Any, value: Any, shape: Any) -> bool:
+    return type(value) is torch.Tensor and value.dim() >= 2 and value.shape[:2] == shape
+
+
+class _Texts:
+    """What one module is given."""
+
+    def __init__(self, module: Any, cure: OwnTextsTrimmed) -> None:
+        self.module, self._forward, self._cure = module, module.forward, cure
+        self._torch = torch = sys.modules["torch"]
+        self._again = PaddedAgain(torch, cure)
+        self.is_off = False
+        """Whether it gives something else for texts that are trimmed."""
+        self._is_of_tokens: list[bool] = []
+        """Of each tensor that it gives whether that has a column for each token."""
+        self.calls = self.trimmed = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module gives for texts without the padding that all of them end with."""
+        torch = self._torch
+        if self.is_off or self._cure.ended or torch.compiler.is_compiling():
+            return self._forward(*args, **kwargs)
+        given = [*args, *kwargs.values()]
+        length, whole = _used(torch, given)
+        if not length:
+            return self._forward(*args, **kwargs)
+        self.calls += 1
+        if whole - length < LEAST_TRIMMED * whole:
+            return self._forward(*args, **kwargs)
+        ids = _rows_of(torch, given)
+
+        def cut(value: Any) -> Any:
+            return value[:, :length] if _has_columns(torch, value, ids.shape) else value
+
+        shorter = [cut(each) for each in args], {key: cut(kwargs[key]) for key in kwargs}
+        self.trimmed += 1
+        is_checked = self.trimmed <= CHECKED or not self.trimmed & (self.trimmed - 1)
+        if is_checked and not self._is_the_same((args, kwargs), shorter, ids, length):
+            self.is_off = True
+            if self.trimmed > CHECKED:
+                self._cure.end("a module gives something else for texts without their padding")
+            return self._forward(*args, **kwargs)
+        made = self._forward(*shorter[0], **shorter[1])
+        tensors = _tensors(torch, made) or []
+        if len(tensors) != len(self._is_of_tokens) or any(
+            is_of_tokens and each.shape[:2] != (len(ids), length)
+            for each, is_of_tokens in zip(tensors, self._is_of_tokens)  # noqa: B905
+        ):
+            self.is_off = True  # it gives something else now and then
+            return self._forward(*args, **kwargs)
+        places = iter(self._is_of_tokens)
+        return _mapped(torch, made, lambda v: self._again.as_long(v, whole) if next(places) else v)
+
+    def _is_the_same(self, given: Any, shorter: Any, ids: Any, length: int) -> bool:
+        """Whether it gives the same both ways, but for tokens that are padding."""
+        torch, results = self._torch, []
+        modes = [(each, each.training) for each in self.module.modules()]
+        try:
+            for args, kwargs in (given, shorter):
+                self.module.eval()
+                with torch.no_grad(), torch.random.fork_rng():
+                    results.append(_tensors(torch, self._forward(*args, **kwargs)))
+        except Exception:  # it is made for one length
+            return False
+        finally:
+            for each, mode in modes:
+                each.training = mode
+        whole, made = results
+        if whole is None or made is None or not whole or len(whole) != len(made):
+            return False
+        is_text = (ids != ids[:1, -1:])[:, :length]
+        self._is_of_tokens = []
+        for first, second in zip(whole, made):  # noqa: B905
+            is_of_tokens = first.shape[:2] == ids.shape and second.shape[:2] == is_text.shape
+            if first.shape[2 if is_of_tokens else 0 :] != second.shape[2 if is_of_tokens else 0 :]:
+                return False
+            self._is_of_tokens.append(is_of_tokens)
+            if is_of_tokens:
+                first, second = first[:, :length][is_text], second[is_text]
+            if first.is_floating_point() and not is_alike(second, first):
+                return False
+            if not first.is_floating_point() and not first.equal(second):
+                return False
+        return True
+
+
+def _tensors(torch: Any, made: Any) -> list[Any] | None:
+    """The tensors that a module gave, in their order; None where it gave anything else."""
+    if isinstance(made, torch.Tensor):
+        return [made]
+    if type(made) in (tuple, list, dict):
+        values = made.values() if type(made) is dict else made
+        held = [[] if each is None else _tensors(torch, each) for each in values]
+        return None if any(h is None for h in held) else [v for h in held for v in h or ()]
+    return None
+
+
+def _mapped(torch: Any, made: Any, change: Any) -> Any:
+    """The same with other tensors, in the order of `_tensors`."""
+    if isinstance(made, torch.Tensor):
+        return change(made)
+    if type(made) is dict:
+        return {key: _mapped(torch, made[key], change) for key in made}
+    if type(made) in (tuple, list):
+        return type(made)([_mapped(torch, each, change) for each in made])
+    return made
