@@ -183,6 +183,40 @@ _NOT_COMPILED = frozenset({"backward", "step", "zero_grad", "item", "tolist", "c
 """What a function does around which a compiler breaks what it makes of it into pieces."""
 
 
+class FlexCompiled(Redirected):
+    """flex_attention compiled, as it has to be: without that it makes all scores, mask and all."""
+
+    name = "flex_compiled"
+    title = "flex_attention is compiled to one kernel"
+    answers = (ANY, "busy.attention_unfused", "attention_fp32", "busy.elementwise_chain")
+    result = ROUNDING
+    is_certain = True
+    change = "flex_attention = torch.compile(flex_attention)"
+    library = "torch.nn.attention.flex_attention"
+    forecast = None
+    settles_s = COMPILING_S / 4.0
+
+    _compiled: Any = None
+
+    def places(self, flex: Any) -> tuple[tuple[Any, str], ...]:
+        """The function, which programs take by name."""
+        return ((flex, "flex_attention"),)
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        torch: Any = sys.modules["torch"]
+        if torch.compiler.is_compiling():
+            return None
+        return lambda: self._attend(torch, function, args, kwargs)
+
+    def _attend(self, torch: Any, function: Any, args: Any, kwargs: Any) -> Any:
+        self._compiled = self._compiled or torch.compile(function)
+        try:
+            return self._compiled(*args, **kwargs)
+        except Exception as error:  # there is no kernel of it for this
+            self.end(f"it is not compiled: {type(error).__name__}")
+            return function(*args, **kwargs)
+
+
 class CompileDynamic(Cure):
     """What the program compiles for each size, or each number that a module counts up, alone is
     compiled for all."""

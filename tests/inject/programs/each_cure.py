@@ -804,6 +804,20 @@ def jax_scans_unrolled():
 
 
 @check
+def jax_remat_off():
+    kept = [jax.checkpoint(abs), jax.remat(abs, policy=1), functools.partial(jax.remat)(abs)]
+    assert [each(-1) for each in kept] == [1, 1, 1]
+    return [each is abs for each in kept]
+
+
+@check
+def jax_debug_off():
+    WAITED.clear()
+    assert jax.debug.print("loss {x}", x=1) is jax.debug.callback(WAITED.append, 2) is None
+    return len(WAITED)
+
+
+@check
 def jax_floats_traced():
     def step(x, rate, size):
         return x, rate, size
@@ -901,6 +915,11 @@ exec(
     "        return [*args, *kwargs.values()]\n"
     "class lax:\n"
     "    def scan(f, init, xs=None, length=None, reverse=False, unroll=1): return unroll\n"
+    "def checkpoint(fun, *, policy=None): return lambda *args: fun(*args)\n"
+    "remat = checkpoint\n"
+    "class debug:\n"
+    "    def callback(function, *args): function(*args)\n"
+    "    def print(text, **values): waited.append(text)\n"
     "device_put, arrays = Array, [Array()]\n"
     "def live_arrays(): return arrays\n"
     "def block_until_ready(x): return waited.append(x) or x\n"
@@ -2115,6 +2134,21 @@ def compile_function():
 
 
 @check
+def flex_compiled():
+    """How often it went by what is compiled."""
+    compile_, compiled = torch.compile, []
+    torch.compile = lambda function, **_: lambda *args: compiled.append(1) or function(*args)
+    made = [flex.flex_attention(number, 1) for number in range(3)]
+    torch.compile = compile_
+    assert made == [1, 2, 3]
+    return len(compiled)
+
+
+flex = types.ModuleType("torch.nn.attention.flex_attention")
+flex.flex_attention = lambda query, key: query + key
+
+
+@check
 def skip():
     return report() != report()
 
@@ -2375,6 +2409,7 @@ BEFORE = {
 LIBRARIES = {
     "torch": torch,
     "torch.profiler": torch.profiler,
+    flex.__name__: flex,
     "torch.utils.data": torch.utils.data,
     "torch.utils.data.dataloader": torch.utils.data.dataloader,
     "torch.utils.checkpoint": torch.utils.checkpoint,
