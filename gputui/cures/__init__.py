@@ -13,7 +13,6 @@ import contextlib
 import functools
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import pkgutil
@@ -244,18 +243,6 @@ def replaced(*places: tuple[Any, str, Any]) -> Undo:
                 setattr(owner, name, value)
 
     return undo
-
-
-def hook(name: str) -> Any:
-    """A module of the start-up hook, whose folder lies beside this one."""
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    path = os.path.join(folder, "inject", "hook", f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"_gputui_{name}", path)
-    if spec is None or spec.loader is None:
-        raise CannotApply(f"{path} is not there")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def idle(*_args: Any, **_kwargs: Any) -> None:

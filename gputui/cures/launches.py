@@ -4,6 +4,8 @@ embeddings together."""
 from __future__ import annotations
 
 import functools
+import importlib.util
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ from . import (
     Cure,
     Redirected,
     combined,
-    hook,
     instances,
     replaced,
 )
@@ -183,10 +184,22 @@ def _unowned(torch: Any) -> tuple[Any, ...]:
         raise CannotApply("what distributes the training waits for all gradients")
     modules = instances(torch.nn.Module) or ()
     parameters = {id(each): each for m in modules for each in m.parameters(recurse=False)}
-    _, unowned = hook("step_marks").unowned_gradients(parameters.values(), optimizers)
+    _, unowned = _step_marks().unowned_gradients(parameters.values(), optimizers)
     if not unowned:
         raise CannotApply("optimizers update all that has gradients, or copies of it")
     return tuple(unowned)
+
+
+def _step_marks() -> Any:
+    """The start-up hook's module, whose folder lies beside this one."""
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path = os.path.join(folder, "inject", "hook", "step_marks.py")
+    spec = importlib.util.spec_from_file_location("_gputui_step_marks", path)
+    if spec is None or spec.loader is None:
+        raise CannotApply(f"{path} is not there")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class AdaptersMerged(Cure):

@@ -19,10 +19,11 @@ import types
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 
-from gputui.cures import hook
+from gputui.inject.hook import trial as in_program
 from gputui.trial.alternation import Alternation
 from gputui.trial.blocks import Block, Steps
 from gputui.trial.program_runs import until_sure
@@ -301,10 +302,7 @@ class SimulatedRun(RunInFolder):
         self.kept = {"cures": [*cures], "from": from_pair, "beside": [*beside]}
 
 
-HOOK = hook("trial")
-
-
-class SimulatedTrial(HOOK.TrialInProgram):  # type: ignore[misc, name-defined]
+class SimulatedTrial(in_program.TrialInProgram):  # type: ignore[misc, name-defined]
     """The hook, which says and reads here what it does in files."""
 
     run: SimulatedRun
@@ -345,7 +343,7 @@ def _run(
     switch_s: float = SWITCH_S,
 ) -> SimulatedRun:
     """A run in which these cures are switched, until it is over."""
-    plan = HOOK.Plan(json.dumps({"cures": names, "seed": rng.randrange(1 << 30)}))
+    plan = in_program.Plan(json.dumps({"cures": names, "seed": rng.randrange(1 << 30)}))
     trial = SimulatedTrial(plan, "", _Cures(program, rng, names, switch_s), ())
     trial.run = run = SimulatedRun()
     trial.program = program
@@ -353,17 +351,16 @@ def _run(
     def passes(seconds: float) -> None:
         program.now_s += seconds
 
-    HOOK.time = types.SimpleNamespace(
-        perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=passes
-    )
-    site = trial.site("optimizer", "step")
-    counted, over = 0, ""
-    while not over:
-        program.step()
-        trial.step(site, 0, 0)
-        if len(run.steps.blocks) != counted or run.steps.over:
-            counted = len(run.steps.blocks)
-            over = until(run, program.now_s)
+    clock = types.SimpleNamespace(perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=passes)
+    with mock.patch.object(in_program, "time", clock):
+        site = trial.sites.add("optimizer", "step")
+        counted, over = 0, ""
+        while not over:
+            program.step()
+            trial.step(site, 0, 0)
+            if len(run.steps.blocks) != counted or run.steps.over:
+                counted = len(run.steps.blocks)
+                over = until(run, program.now_s)
     return run
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from gputui.collect.child import ChildEnding
+from gputui.inject.hook import trial as in_program
 from gputui.trial import program_runs, trials
 from gputui.trial.outcome import Outcome, Trial, answer_lines
 from gputui.trial.planning import diagnosis_of, plan
@@ -21,7 +22,7 @@ from gputui.trial.runs import ProgramResult, RunInFolder, RunPlan
 from gputui.trial.trials import Trials
 from tests.conftest import DATA
 from tests.sessions_for_tests import loaded_once
-from tests.trial.simulated import HOOK, Program, SimulatedRun, SimulatedTrial, Switches
+from tests.trial.simulated import Program, SimulatedRun, SimulatedTrial, Switches
 
 COMPILES_S = 30.0
 
@@ -104,16 +105,16 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             program.now_s = simulated.start_s
             program.now_s += COMPILES_S * any("compile" in name for name in made.constant)
             monkeypatch.setattr(
-                HOOK, "time", types.SimpleNamespace(
+                in_program, "time", types.SimpleNamespace(
                     perf_counter_ns=lambda: int(1e9 * program.now_s), sleep=lambda _: None
                 ),
             )  # fmt: skip
             switches = _Cures(program, simulated, run, made.constant)
             if made.held == (simulated.refused_alone,) and not made.switched + made.constant:
                 switches.refused = made.held
-            trial = SimulatedTrial(HOOK.Plan(made.encode()), "", switches, ())
+            trial = SimulatedTrial(in_program.Plan(made.encode()), "", switches, ())
             trial.run, trial.program = run, program
-            site = trial.site(*(made.step or "optimizer step").split(" ", 1))
+            site = trial.sites.add(*(made.step or "optimizer step").split(" ", 1))
             began_s, first_s, over = now_s[0], None, ""
             while not over:
                 program.step()

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gputui.cures import hook
+from gputui.inject.hook import step_sites
+from gputui.inject.hook import trial as in_program
 from gputui.trial import proof
 from gputui.trial.alternation import Alternation, Waiting
 from gputui.trial.blocks import Block, BlockReader, Pair, Steps
@@ -355,11 +356,10 @@ def test_quantiles_of_students_t_are_those_of_its_density() -> None:
 
 
 def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) -> None:
-    module = hook("trial")
     plan = {"cures": ["for another", "for it"], "later": ["for another"], "warm_s": 0.0}
-    asked = module.Plan(json.dumps({**plan, "block_s": 0.0}))
-    trial = module.TrialInProgram(asked, str(tmp_path), Switches(), ())
-    site = trial.site("optimizer", "SGD")
+    asked = in_program.Plan(json.dumps({**plan, "block_s": 0.0}))
+    trial = in_program.TrialInProgram(asked, str(tmp_path), Switches(), ())
+    site = trial.sites.add("optimizer", "SGD")
     run = RunInFolder(tmp_path)
 
     def pairs(steps: int) -> tuple[int, int]:
@@ -380,12 +380,11 @@ def test_what_answers_the_finding_is_switched_before_the_rest(tmp_path: Path) ->
 
 def test_ablations_come_last_and_nothing_is_saved_from_the_first_on(tmp_path: Path) -> None:
     """Once one was on no cure is switched any more, whatever is asked for."""
-    module = hook("trial")
     names = {"cures": ["taken away", "cure"], "bounds": ["taken away"], "held_then": ["no_saves"]}
     switches = Switches()
-    asked = module.Plan(json.dumps({**names, "warm_s": 0.0, "block_s": 0.0}))
-    trial = module.TrialInProgram(asked, str(tmp_path), switches, ())
-    site, run, is_saved = trial.site("optimizer", "SGD"), RunInFolder(tmp_path), []
+    asked = in_program.Plan(json.dumps({**names, "warm_s": 0.0, "block_s": 0.0}))
+    trial = in_program.TrialInProgram(asked, str(tmp_path), switches, ())
+    site, run, is_saved = trial.sites.add("optimizer", "SGD"), RunInFolder(tmp_path), []
 
     def steps(count: int) -> dict[str, int]:
         for _ in range(count):
@@ -483,7 +482,7 @@ def test_torch_may_be_half_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cupy", "jax", "numba.cuda", "warp", "taichi", "torch._dynamo.utils"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", torch)
-    uses_gpu = hook("trial").uses_gpu
+    uses_gpu = step_sites.uses_gpu
     assert not uses_gpu()
     torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)  # type: ignore[attr-defined]
     assert uses_gpu()
@@ -493,10 +492,9 @@ def begun_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, A
     """A trial in this process that has seen ten steps, and where its steps are from; what it puts
     in the place of `Condition.wait` is taken back after the test."""
     monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
-    module = hook("trial")
-    plan = module.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
-    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
-    site = trial.site("optimizer", "SGD")
+    plan = in_program.Plan(json.dumps({"warm_s": 0.0, "block_s": 0.0}))
+    trial = in_program.TrialInProgram(plan, str(tmp_path), None, ())
+    site = trial.sites.add("optimizer", "SGD")
     for _ in range(10):
         trial.step(site, 0, 0)
     return trial, site
@@ -510,13 +508,15 @@ def test_what_prepares_batches_is_no_step(
 ) -> None:
     """A module that is called 64 times before each optimizer's step, and a loop around all."""
     monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
-    module = hook("trial")
     clock = types.SimpleNamespace(now_ns=0)
-    monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter_ns=lambda: clock.now_ns))
-    plan = module.Plan(json.dumps({"step": step}))
-    trial = module.TrialInProgram(plan, str(tmp_path), None, ())
-    transform, optimizer = trial.site("module", "Compose"), trial.site("optimizer", "AdamW")
-    loop = trial.site("loop", "train.py:9")
+    steps_clock = types.SimpleNamespace(perf_counter_ns=lambda: clock.now_ns)
+    monkeypatch.setattr(in_program, "time", steps_clock)
+    plan = in_program.Plan(json.dumps({"step": step}))
+    trial = in_program.TrialInProgram(plan, str(tmp_path), None, ())
+    transform, optimizer = (
+        trial.sites.add(*place) for place in (("module", "Compose"), ("optimizer", "AdamW"))
+    )
+    loop = trial.sites.add("loop", "train.py:9")
     while not trial.has_begun:
         for _ in range(64):
             clock.now_ns += 10_000_000

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from gputui.collect.child import ChildEnding
-from gputui.cures import hook
+from gputui.inject.hook import step_marks
+from gputui.inject.hook import trial as in_program
 from gputui.trial import program_runs
 from gputui.trial.blocks import Block, Steps
 from gputui.trial.planning import Diagnosis, named
@@ -65,12 +66,12 @@ def chosen(
         _C=types.SimpleNamespace(_cuda_synchronize=lambda: None),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", torch)
-    module, now_s, is_in_use = hook("trial"), 1.0, False
+    now_s, is_in_use = 1.0, False
     clock = types.SimpleNamespace(perf_counter_ns=lambda: int(1e9 * now_s), sleep=lambda _: None)
-    monkeypatch.setattr(module, "time", clock)
-    sources = hook("step_marks").SOURCES
-    trial = module.TrialInProgram(
-        module.Plan(json.dumps({"step": step})), str(folder), None, sources
+    monkeypatch.setattr(in_program, "time", clock)
+    sources = step_marks.SOURCES
+    trial = in_program.TrialInProgram(
+        in_program.Plan(json.dumps({"step": step})), str(folder), None, sources
     )
     trial.imported_torch(torch)
     sites = {}
@@ -80,8 +81,8 @@ def chosen(
         if mark.source and key not in sites:
             is_found = mark.source == "function"  # by the trial itself
             sites[key] = (
-                trial.site(*key) if is_found
-                else trial.define(sources.index(mark.source) + 1, mark.name.encode(), 1)
+                trial.sites.add(*key) if is_found
+                else trial.sites.define(sources.index(mark.source) + 1, mark.name.encode(), 1)
             )  # fmt: skip
         called = types.SimpleNamespace(parameters=lambda: iter(()))
         tensor = types.SimpleNamespace(is_cuda=mark.is_on_gpu)
@@ -90,7 +91,7 @@ def chosen(
             now_s += mark.seconds
             trial.step(sites[key], 0, 0)
             if mark.source == "module":
-                trial.returned(sites[key], called, ({"images": [tensor]},), None)
+                trial.results.returned(sites[key], called, ({"images": [tensor]},), None)
         if trial.has_begun:
             run = RunInFolder(folder)
             run.reader.poll()

@@ -19,6 +19,8 @@ import threading
 import time
 from typing import Any, Callable, Iterable  # noqa: UP035
 
+from .step_sites import LAST_S, LOOP_END, comes_still, uses_gpu
+
 MOST_LOOPS = 256
 MOST_CODES = 20_000
 DEEPEST = 2
@@ -36,9 +38,6 @@ launches were made within 10 ms, as many as the driver queues."""
 SETTLED_TURNS, SLOW_NS = 64, 5_000_000
 """Turns of an outermost loop after which what turns inside of it is marked no more, but turns that
 take so long: the batches of an epoch."""
-
-ENDS = 16
-"""The unit of a mark that is the end of a loop, and of no turn."""
 
 _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib/python3[.\d]*/|^<|"
@@ -161,7 +160,7 @@ class _Loops:
         for loop in self._turning.get(id(code), []):
             if not loop.depth and line not in loop.lines:
                 self._turning[id(code)].remove(loop)
-                self._marks.step(loop.site, 0, ENDS)
+                self._marks.step(loop.site, 0, LOOP_END)
                 return
 
     def _callback(self) -> Callable[[Any, int, int], Any]:
@@ -313,8 +312,8 @@ class _Recurring:
     """What a program comes to again and again: the end of a function, or with `start` the beginning
     of a loop in it, which is gone back to from several places."""
 
-    def __init__(self, code: Any, start: int | None, depth: int, comes_still: Any) -> None:
-        self.code, self.start, self.depth, self._comes_still = code, start, depth, comes_still
+    def __init__(self, code: Any, start: int | None, depth: int) -> None:
+        self.code, self.start, self.depth = code, start, depth
         self.count = self.width = 0
         self.first_s = self.last_s = time.monotonic()
 
@@ -322,7 +321,7 @@ class _Recurring:
         """Whether it came often, and comes still: a loop before the one that trains has ended."""
         now_s = time.monotonic()
         return self.count >= LEAST_CALLS and bool(
-            self._comes_still(self.count, self.first_s, self.last_s, now_s, least_s)
+            comes_still(self.count, self.first_s, self.last_s, now_s, least_s)
         )
 
     @property
@@ -342,10 +341,10 @@ class _Functions(threading.Thread):
     outermost that ended LEAST_CALLS times. Its ends are reported by sys.monitoring, from Python
     3.12 on."""
 
-    def __init__(self, trial: Any, trials: Any) -> None:
-        """`trial` is the one of this process, `trials` its module."""
+    def __init__(self, trial: Any) -> None:
+        """`trial` is the one of this process."""
         super().__init__(name="gputui functions", daemon=True)
-        self._trial, self._trials, self._pid = trial, trials, os.getpid()
+        self._trial, self._sites, self._pid = trial, trial.sites, os.getpid()
 
     def run(self) -> None:
         with contextlib.suppress(Exception):  # the program goes on without
@@ -353,21 +352,21 @@ class _Functions(threading.Thread):
             counted_s = COUNTED_S[0]
             while os.getpid() == self._pid and not self._trial.has_begun:
                 time.sleep(0.25)
-                if self._trial.has_marks or not _may_watch() or not self._trials.uses_gpu():
+                if self._sites.has_marks or not _may_watch() or not uses_gpu():
                     since = None
                     continue
-                since = since or time.monotonic() - self._trial.unmarked_s
+                since = since or time.monotonic() - self._sites.unmarked_s
                 least_s = UNMARKED_S if "torch" in sys.modules else UNMARKED_OTHERS_S
                 step = None
                 if time.monotonic() - since > least_s:
                     step = self._counted(self._seen(SAMPLED_S), counted_s)
                     counted_s = min(LONGER * counted_s, COUNTED_S[1])
-                elif wanted := self._trial.wanted:
+                elif wanted := self._sites.wanted:
                     seen = self._seen(SAMPLED_S / 4)
                     if wanted.partition(" ")[2] in map(_name, seen):
                         step = self._counted(seen, COUNTED_S[0] / 2)
                         step = step if step is not None and step.site == wanted else None
-                if step is not None and not self._trial.has_marks:
+                if step is not None and not self._sites.has_marks:
                     self._mark(step)
 
     def _seen(self, seconds: float) -> dict[Any, int]:
@@ -392,10 +391,9 @@ class _Functions(threading.Thread):
         """The outermost that recurs; None where nothing does. Of a loop and the function whose
         call it is, the function."""
         ends: dict[Any, _Recurring] = {}
-        comes_still = self._trials.comes_still
 
         def ended(code: Any, start: int | None = None, width: int = 0) -> None:
-            end = ends.setdefault((code, start), _Recurring(code, start, seen[code], comes_still))
+            end = ends.setdefault((code, start), _Recurring(code, start, seen[code]))
             end.count, end.width = end.count + 1, max(end.width, width)
             end.last_s = time.monotonic()
 
@@ -406,8 +404,8 @@ class _Functions(threading.Thread):
         undo = self._report(seen, lambda code, *_: ended(code), jumped)
         time.sleep(seconds)
         undo()
-        often = [end for end in ends.values() if end.goes_on(self._trials.LAST_S)]
-        wanted = [end for end in often if end.site == self._trial.wanted]
+        often = [end for end in ends.values() if end.goes_on(LAST_S)]
+        wanted = [end for end in often if end.site == self._sites.wanted]
         first = min(wanted or often, key=lambda end: end.order, default=None)
         if first is None or first.start is None or wanted:
             return first
@@ -420,7 +418,7 @@ class _Functions(threading.Thread):
 
     def _mark(self, step: _Recurring) -> None:
         code, start = step.code, step.start
-        trial, site = self._trial, self._trial.site(*step.site.split(" ", 1))
+        trial, site = self._trial, self._sites.add(*step.site.split(" ", 1))
         main = threading.main_thread().ident
 
         def ended(_code: Any, *where: Any) -> Any:
@@ -436,7 +434,7 @@ class _Functions(threading.Thread):
             time.sleep(0.25)
         if not trial.has_begun:
             undo()  # it was another loop
-            trial.remove(site)
+            self._sites.remove(site)
 
     def _report(
         self,
@@ -476,8 +474,7 @@ def _may_watch() -> bool:
     return not compiled.get("frames")
 
 
-def find_recurring(trial: Any, trials: Any) -> None:
-    """Begin to look for functions, for a trial and by the rules of its module, where they can be
-    watched and it wants them."""
-    if hasattr(sys, "monitoring") and trial.wants_functions:
-        _Functions(trial, trials).start()
+def find_recurring(trial: Any) -> None:
+    """Begin to look for functions, for a trial, where they can be watched and it wants them."""
+    if hasattr(sys, "monitoring") and trial.sites.wants_functions:
+        _Functions(trial).start()

@@ -20,9 +20,11 @@ import importlib.util
 import json
 import os
 import sys
+import types
 from typing import Any, Sequence  # noqa: UP035
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = "_gputui_hook"
 _CURES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "cures")
 _TORCH = "torch"
 # The keys of torch_ranges.ENGINES, which only programs with torch load.
@@ -99,9 +101,9 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
             with contextlib.suppress(Exception):
                 if self._marks is None:
                     if self._trial is not None:
-                        self._marks = self._steps.Marks(self._trial.define, self._trial.step)
-                        self._marks.returned = self._trial.returned
-                        if self._trial.wants_loops:
+                        self._marks = self._steps.Marks(self._trial.sites.define, self._trial.step)
+                        self._marks.returned = self._trial.results.returned
+                        if self._trial.sites.wants_loops:
                             self._marks.keeps_loops = True
                             self._marks.watch_loops = self._watch_loops
                     else:
@@ -135,14 +137,11 @@ def _sample_lines() -> Any:
 
 
 def _beside(name: str) -> Any:
-    """A module of this folder, under a name that is nobody else's."""
-    path = os.path.join(_HERE, f"{name}.py")
-    spec = importlib.util.spec_from_file_location(f"_gputui_{name}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(name)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """A module of this folder, in a package whose name is nobody else's."""
+    if _PACKAGE not in sys.modules:
+        package = sys.modules[_PACKAGE] = types.ModuleType(_PACKAGE)
+        package.__path__ = [_HERE]
+    return importlib.import_module(f"{_PACKAGE}.{name}")
 
 
 def _chosen_cures() -> Any:
@@ -187,10 +186,9 @@ def _what_is_tried(cures: Any, steps: Any) -> Any:
     text = os.environ.get("GPUTUI_TRIAL")
     with contextlib.suppress(Exception):
         if text and steps is not None:
-            trials = _beside("trial")
-            trial = trials.begin(text, cures, steps.SOURCES)
+            trial = _beside("trial").begin(text, cures, steps.SOURCES)
             with contextlib.suppress(Exception):
-                _beside("loop_marks").find_recurring(trial, trials)
+                _beside("loop_marks").find_recurring(trial)
             return trial
     return None
 

@@ -39,31 +39,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import random
-import re
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import islice
 from typing import Any, Callable, Iterator, Sequence  # noqa: UP035
 
-RANK_OF_SOURCE = (
-    "trainer", "lightning", "accelerate", "keras", "optimizer", "token", "module", "tqdm",
-    "function", "loop",
-)  # fmt: skip
-"""Of several that mark steps, which of them counts: what trains before what is only called."""
+from .step_sites import LOOP_END, MOST_ENDS, StepSite, StepSites
+from .trial_results import HELD_OUTPUTS, ProgramResults
 
 MOST_BYTES = 8 << 20
-MOST_SITES = 256
 MOST_STEPS = 2000
 """Of a block."""
-MOST_ENDS = 2000
-LONG, PAUSED = 4.0, 0.2
-"""How many times as long as most a step is that counts as a pause, and their part of the time."""
 OVER_PAUSES, MOST_BLOCK_S = 4.0, 6.0
 """A block of whole stretches from pause to pause is about so many times as long as others, and so
 long at most: blocks of one stretch of eight steps had ratios within 2 %, those of two steps 30, 1
@@ -76,32 +65,17 @@ WAITED = 0.01
 """Part of the time from which waits for other threads may be those for a program's own loader."""
 MOST_SWITCH_NS = 250_000_000
 """A switch that takes longer is not waited for where nothing is switched."""
-WANTED_S = 15.0
-"""How long what a run under capture went by may mark nothing while something else does: a cure may
-have put a class of its own in its place; and what trains, after its first step, or a program whose
-modules touch no GPU."""
-ANOTHER_S = 60.0
-"""The same until something of another kind counts: data sets are prepared for long under a progress
-bar."""
 JOINED = " + "
 """Between the names of cures that are switched as one."""
-LOOP_END = 16
-"""The unit of a mark that is the end of a loop, and of no turn (loop_marks)."""
 FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
 """Steps of a block up to which it may get more, and how many times as short how many blocks with a
 cure are then."""
-WARM_ENDS = 4
 FEW_HELD, ENOUGH_HELD, HELD_S = 3, 12, 0.5
 """Steps that are timed at least with what is held before blocks begin, where that takes so long,
 and else."""
 COMPARED = 14
 """Steps of the warm-up of a run in which cures are switched, if it becomes no more than twice as
 long by them: with these a run is compared that has such a cure from its fifth on."""
-MOST_LOSSES = 20_000
-MOST_OUTPUTS, HELD_OUTPUTS = 256, 64
-"""Outputs that are kept of the warm-up, and after it."""
-MOST_PROJECTED = 4096
-"""Elements of one that are looked at, some more where they are no multiple."""
 AHEAD = 4
 """Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
 
@@ -134,67 +108,6 @@ class Plan:
         self.most_pairs = int(words.get("most_pairs", 400))
 
 
-class StepSite:
-    """A place that marks steps."""
-
-    __slots__ = ("count", "ends_ns", "first_ns", "last_ns", "name", "order", "source", "stays",
-                 "uses_gpu")  # fmt: skip
-
-    def __init__(self, source: str, name: str, order: int) -> None:
-        self.source, self.name, self.order = source, name, order
-        self.count = self.first_ns = self.last_ns = 0
-        self.uses_gpu = source != "module"
-        """Of a module whether it has, was given, or gave anything on a GPU: those that prepare
-        batches do not."""
-        self.stays = RANK_OF_SOURCE.index(source) <= RANK_OF_SOURCE.index("optimizer")
-        """Whether it comes back after a pause, as what trains does after an evaluation."""
-        self.ends_ns: list[int] = []
-        """In the warm-up, at most MOST_ENDS."""
-
-    @property
-    def steps_a_pause(self) -> int:
-        """After how many steps one takes much longer than most do, where that is a good part of
-        the time: a loader's batches come in bursts, or the program saves. 0 where it is not."""
-        ends = self.ends_ns[WARM_ENDS:]
-        took_ns = [ends[n + 1] - ends[n] for n in range(len(ends) - 1)]
-        usual_ns = sorted(took_ns)[len(took_ns) // 2] if took_ns else 0
-        pauses = [ns for ns in took_ns if ns > LONG * usual_ns]
-        if len(pauses) < 2 or sum(pauses) < PAUSED * sum(took_ns):
-            return 0
-        return math.ceil(len(took_ns) / len(pauses))
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return RANK_OF_SOURCE.index(self.source), self.order
-
-    def goes_on(self, now_ns: int) -> bool:
-        """Whether it marks still: a module that was captured in a CUDA graph is called no more."""
-        if not self.count:
-            return False
-        least_s = WANTED_S if self.stays else LAST_S
-        return comes_still(self.count, self.first_ns, self.last_ns, now_ns, least_s * 1e9)
-
-
-LAST_S, LATE = 3.0, 8.0
-"""What comes again and again was there so long ago at most, or as many times as long as usual:
-programs compile for seconds between steps."""
-
-
-def comes_still(count: int, first: float, last: float, now: float, least: float) -> bool:
-    """Whether what came so often from `first` to `last` was there not long before `now`, in any
-    unit of time."""
-    return now - last < max(least, LATE * (last - first) / max(1, count - 1))
-
-
-def uses_gpu() -> bool:
-    """Whether the program has begun to use a GPU, as far as its libraries say."""
-    torch = sys.modules.get("torch")
-    others = any(name in sys.modules for name in ("cupy", "jax", "numba.cuda", "warp", "taichi"))
-    # While it is imported, another thread's look finds half of it.
-    is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
-    return others or bool(is_initialized is not None and is_initialized())
-
-
 class _Block:
     """What is counted next: `steps` steps, with a cure on or off; `pair` None settles only."""
 
@@ -210,20 +123,15 @@ class TrialInProgram:
     def __init__(self, plan: Plan, folder: str, cures: Any, sources: Any) -> None:
         """`cures` is the Application whose cures are switched, None where none are; `sources` are
         the names of what marks steps, by number from 1."""
-        self._plan, self._folder, self._cures, self._sources = plan, folder, cures, sources
-        self.wanted = plan.step
+        self._plan, self._folder, self._cures = plan, folder, cures
+        self.sites = StepSites(sources, plan.step, plan.warm_steps, plan.warm_s)
+        self.results = ProgramResults(self._say)
         self._pid = os.getpid()
         self._is_fork = False
         self._random = random.Random(plan.seed)
-        self._sites: list[StepSite] = []
         self._site: StepSite | None = None
         self._synchronize: Callable[[], Any] | None = None
         self._torch: Any = None
-        self._losses: list[Any] = []
-        self._losses_before = 0
-        self._outputs: list[tuple[Any, Any, int]] = []
-        self._more_outputs = 0
-        """How many more of them are kept now that it has begun."""
         self._over = False
         self._room = MOST_BYTES
         self._file: int | None = None
@@ -253,64 +161,15 @@ class TrialInProgram:
     def forked(self) -> None:
         """In a fork of the program: it is timed by itself where its steps are all in it, and left
         alone where the program had some before."""
-        self._over = self._over or self.has_begun or any(site.count for site in self._sites)
+        if self.has_begun or self.sites.have_marked:
+            self._over = True
+            self.results.end()
         self._pid, self._file, self._is_fork = os.getpid(), None, True
-
-    # --- what step_marks.Marks takes
-
-    def define(self, source: int, name: bytes, _begins: int) -> StepSite | None:
-        """A place where steps are marked; None where there are too many, or for a loop that is not
-        what the plan calls its step."""
-        kind, text = self._sources[source - 1], name.decode("utf-8", "replace")
-        is_other = kind == "loop" and not self._is_wanted(kind, text)
-        if is_other or len(self._sites) >= MOST_SITES:
-            return None
-        return self.site(kind, text)
-
-    def site(self, source: str, name: str) -> StepSite:
-        """A place where steps are marked from now on."""
-        site = StepSite(source, name, len(self._sites))
-        site.stays = site.stays or self._is_wanted(source, name)
-        self._sites.append(site)
-        return site
-
-    def remove(self, site: StepSite) -> None:
-        """What was taken for a step has ended."""
-        self._sites = [each for each in self._sites if each is not site]
 
     @property
     def has_begun(self) -> bool:
         """Whether it is chosen what counts as a step."""
         return self._site is not None or self._over
-
-    def _is_wanted(self, source: str, name: str) -> bool:
-        return f"{source} {name}" == self.wanted
-
-    @property
-    def wants_loops(self) -> bool:
-        """Whether a loop of the program marks its steps, by its line."""
-        return bool(re.search(r"^loop .*:\d+$", self.wanted))
-
-    @property
-    def wants_functions(self) -> bool:
-        """Whether functions are looked at for what comes again and again (loop_marks): what is
-        marked elsewhere is waited for, however often a function of the set-up is called."""
-        is_named = self.wanted.startswith(("function ", "loop ")) and not self.wants_loops
-        return not self.wanted or is_named
-
-    @property
-    def has_marks(self) -> bool:
-        """Whether anything marks steps that may count."""
-        now_ns, is_in_use = time.perf_counter_ns(), uses_gpu()
-        return any(
-            (site.uses_gpu or not is_in_use) and site.goes_on(now_ns) for site in self._sites
-        )
-
-    @property
-    def unmarked_s(self) -> float:
-        """How long ago the last one of such was; 0 where there was none."""
-        last_ns = max((site.last_ns for site in self._sites if site.uses_gpu), default=0)
-        return (time.perf_counter_ns() - last_ns) / 1e9 if last_ns else 0.0
 
     def step(self, site: StepSite | None, _items: int, unit: int) -> None:
         """A step ended at a site."""
@@ -343,17 +202,7 @@ class TrialInProgram:
         called of."""
         self._torch = torch
         self._synchronize = getattr(torch._C, "_cuda_synchronize", None)
-        backward = torch.autograd.backward  # Tensor.backward calls it by this name
-        losses = self._losses
-
-        @functools.wraps(backward)
-        def noted(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            with contextlib.suppress(Exception):  # whatever it is, it is the program's
-                if tensors.numel() == 1 and not self._over and len(losses) < MOST_LOSSES:
-                    losses.append(tensors.detach())
-            return backward(tensors, *args, **kwargs)
-
-        torch.autograd.backward = noted
+        self.results.follow(torch)
 
     def _time_loaders(self) -> None:
         """Times the main thread's waits for batches of torch's loaders, and for other threads:
@@ -406,48 +255,6 @@ class TrialInProgram:
             jax = sys.modules["jax"]
             jax.block_until_ready(jax.live_arrays())
 
-    def returned(self, site: StepSite | None, module: Any, given: Any, made: Any) -> None:
-        """What a module was given and gave: whether that is on a GPU, and in a program that has
-        called no backward so far, its norm."""
-        if self._torch is None or (self.has_begun and not self._more_outputs):
-            return
-        own = None if self.has_begun else site
-        if own is not None and not own.uses_gpu and not own.count & (own.count - 1):
-            with contextlib.suppress(Exception):
-                own.uses_gpu = any(each.is_cuda for each in module.parameters()) or _is_on_gpu(
-                    (given, made)
-                )
-        if self._losses_before or self._losses:
-            return
-        with contextlib.suppress(Exception):  # whatever it is, it is the program's
-            cuda = self._torch.cuda
-            is_recorded = cuda.is_initialized() and cuda.is_current_stream_capturing()
-            if len(self._outputs) < MOST_OUTPUTS and not is_recorded:
-                self._more_outputs = max(0, self._more_outputs - 1)
-                first = _first_tensor(made)
-                norm, projected = self._norm(_first_tensor(given)), self._projected(first)
-                self._outputs.append((norm, projected, first.numel()))
-
-    def _projected(self, values: Any) -> Any:
-        """A weighted sum of elements from all over a tensor, and twice their norm: alone this is
-        the same whatever a last layer has normalized, and the sum may be next to 0."""
-        torch = self._torch
-        # What a cure gives in a tensor's place is made when it is read.
-        if type(values) not in (torch.Tensor, torch.nn.Parameter):
-            raise TypeError
-        flat = values.detach().flatten()
-        some = flat[:: max(1, flat.numel() // MOST_PROJECTED)].double()
-        weights = torch.arange(some.numel(), device=some.device, dtype=torch.float64).cos()
-        return (some * weights).sum() + 2.0 * some.norm()
-
-    def _norm(self, values: Any) -> Any:
-        """On its device."""
-        torch = self._torch
-        values = values.detach()
-        if not values.is_floating_point():
-            values = values.double()
-        return torch.linalg.vector_norm(values, dtype=torch.float64)
-
     # --- warm-up
 
     def _warm_up(self, site: StepSite) -> None:
@@ -465,7 +272,7 @@ class TrialInProgram:
             if site.name == self._start["site"] and site.count >= self._start["from"]:
                 self._begin(site, int(self._start["steps"]), int(self._start["apart"]))
             return
-        if not self._is_step(site, now_ns):
+        if not self.sites.is_step(site, now_ns):
             return
         step_ns = (now_ns - site.first_ns) / (site.count - 1)
         reaches_s = COMPARED * step_ns / 1e9
@@ -496,10 +303,10 @@ class TrialInProgram:
 
     def _hold(self, site: StepSite, now_ns: int) -> None:
         """Switches on what is held."""
-        self._read_losses()
-        self._read_outputs(is_held=False)
+        self.results.say_losses()
+        self.results.say_outputs(is_held=False)
         if self._held_site is None:
-            self._losses_held = self._losses_before
+            self._losses_held = self.results.losses_said
         self._held_site, self._held_count, self._held_ns = site, site.count, now_ns
         for name in self._plan.held:
             self._cures.switch(name, True)
@@ -510,37 +317,14 @@ class TrialInProgram:
     _losses_held: int | None = None
     """How many losses there were then."""
 
-    def _is_step(self, site: StepSite, now_ns: int) -> bool:
-        """Whether it is clear by now that a site marks the steps: it is what a run under capture
-        went by, or the best of those that go on; what is better may have begun, and have had too
-        few steps as yet."""
-        begun = [each for each in self._sites if each.goes_on(now_ns)]
-        wanted = [each for each in begun if self._is_wanted(each.source, each.name)]
-        is_in_use = uses_gpu()
-
-        def rank(each: StepSite) -> tuple[bool, tuple[int, int]]:
-            return is_in_use and not each.uses_gpu, each.rank
-
-        best = min(wanted or begun, key=rank)
-        enough = [each for each in wanted or begun if each.count > self._plan.warm_steps]
-        if not enough or site is not min(enough, key=rank):
-            return False
-        warm_s = (now_ns - min(each.first_ns for each in enough)) / 1e9
-        # Where no GPU is in use yet, a progress bar may be that of a data set that is prepared.
-        is_at_work = site.uses_gpu if is_in_use else site.source != "tqdm"
-        is_sure = bool(wanted) or (site is best and is_at_work and not self.wanted)
-        is_another = bool(self.wanted) and site.source != self.wanted.partition(" ")[0]
-        least_s = 0.0 if is_sure else ANOTHER_S if is_another and not wanted else WANTED_S
-        return warm_s >= max(self._plan.warm_s, least_s)
-
     def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
         self._blocks = self._schedule(steps, apart)
         self._time_loaders()
-        self._read_losses()
-        self._read_outputs(is_held=self._held_site is not None)
-        first = self._losses_before if self._losses_held is None else self._losses_held
-        self._more_outputs = 0 if self._plan.cures or self._losses_before else HELD_OUTPUTS
+        self.results.say_losses()
+        self.results.say_outputs(is_held=self._held_site is not None)
+        first = self.results.losses_said if self._losses_held is None else self._losses_held
+        self.results.begin(0 if self._plan.cures else HELD_OUTPUTS)
         moment = self._cures.one_moment() if self._cures is not None else contextlib.nullcontext()
         with moment:
             if self._cures is not None:
@@ -697,8 +481,8 @@ class TrialInProgram:
             self._settles_from = self._until, now_ns
             step_ns = (now_ns - self._began_ns) / block.steps
             self._step_ns[block.cure][block.on].append(step_ns)
-        self._read_losses()
-        self._read_outputs(is_held=True)
+        self.results.say_losses()
+        self.results.say_outputs(is_held=True)
         self._next_block()
 
     def _next_block(self) -> None:
@@ -718,7 +502,7 @@ class TrialInProgram:
                 break
         self._block = block
         self._until = site.count + block.steps
-        self._first = self._losses_before
+        self._first = self.results.losses_said
         self._began_ns = time.perf_counter_ns()
 
     def _switched(self, block: _Block) -> bool:
@@ -767,34 +551,6 @@ class TrialInProgram:
             self._cures.switch(name, False)
         return wanted[same:]
 
-    def _read_losses(self) -> None:
-        """What `backward` was called of since the last block, read while the GPU is waited for."""
-        if not self._losses:
-            return
-        losses, count = self._losses[:], len(self._losses)
-        self._losses.clear()
-        try:
-            # One copy for all of them: each takes some 10 µs.
-            read = self._torch.stack([loss.reshape(()) for loss in losses]).tolist()
-        except Exception:  # of several types, or devices
-            read = [float(loss) for loss in losses]
-        values = [float(f"{value:.9g}") for value in read]
-        self._say({"losses": [self._losses_before, *map(_finite, values)]})
-        self._losses_before += count
-
-    def _read_outputs(self, is_held: bool) -> None:
-        if self._outputs and not self._losses_before:
-            norms = [norm for given, made, _ in self._outputs for norm in (given, made)]
-            read = self._torch.stack([norm.to(norms[0].device) for norm in norms]).tolist()
-            values = [float(f"{value:.9g}") for value in read]
-            rows = [
-                [*values[2 * n : 2 * n + 2], size]
-                for n, (_, _, size) in enumerate(self._outputs)
-                if math.isfinite(values[2 * n]) and math.isfinite(values[2 * n + 1])
-            ]
-            self._say({"outputs": rows, "is_held": is_held})
-        self._outputs.clear()
-
     # --- files
 
     def _end(self, why: str) -> None:
@@ -804,7 +560,7 @@ class TrialInProgram:
         with contextlib.suppress(Exception):
             self._say({"over": why[:500]})
         self._over = True
-        self._losses.clear()
+        self.results.end()
 
     def _say(self, row: dict[str, Any]) -> None:
         if self._file is None:
@@ -833,31 +589,6 @@ class TrialInProgram:
         with os.fdopen(descriptor, "w") as file:
             json.dump(row, file)
         os.replace(f"{path}.new", path)
-
-
-def _first_tensor(values: Any) -> Any:
-    """The first thing in tuples, lists and dictionaries; what gives its own one by one is left."""
-    while isinstance(values, (tuple, list, dict)):
-        values = next(iter(values.values() if isinstance(values, dict) else values))
-    return values
-
-
-def _is_on_gpu(values: Any, deep: int = 4) -> bool:
-    """Whether any of the first tensors in lists, dictionaries and the like is on a GPU."""
-    if hasattr(values, "is_cuda"):
-        return bool(values.is_cuda)
-    if isinstance(values, Mapping):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        return False
-    return deep > 0 and any(_is_on_gpu(each, deep - 1) for each in islice(values, MOST_VALUES))
-
-
-MOST_VALUES = 16
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def begin(text: str, cures: Any, sources: Any) -> TrialInProgram | None:
