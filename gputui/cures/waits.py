@@ -460,7 +460,7 @@ _ON_GPU = (
     "cumsum", "sort", "argsort", "std", "var", "prod", "logsumexp", "cross_entropy", "nll_loss",
     "minimum", "maximum", "abs", "neg", "__neg__", "pow", "__pow__", "sqrt", "rsqrt", "square",
     "log1p", "log2", "round", "floor", "isnan", "isfinite", "logical_and", "logical_or",
-    "logical_not", "__and__", "__or__", "__invert__", "bincount", "unique",
+    "logical_not", "__and__", "__or__", "__invert__", "bincount", "unique", "clone", "contiguous",
 )  # fmt: skip
 """What is done before the copy: parts, sums, choices, and what is computed of each number."""
 

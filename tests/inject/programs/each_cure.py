@@ -36,8 +36,10 @@ from gputui.cures import (
     cures,
     decoding,
     later,
+    one_hot,
     precision,
     recomputed,
+    shared_heads,
     stays_on_gpu,
     unread,
     waits,
@@ -1892,6 +1894,110 @@ def read_what_is_padded():
     return trimmed.used
 
 
+def of_one_hot(index, weight, logits):
+    """What programs compute of one-hot rows, and gradients of it."""
+    functional = torch.nn.functional
+    whole = functional.one_hot(index, 50)
+    rows, flat = whole.float(), logits.flatten(0, 1)
+    logp = functional.log_softmax(logits, -1)
+    made = [
+        rows @ weight, rows.view(-1, 50) @ weight, whole.to(weight.dtype).matmul(weight),
+        functional.linear(rows, weight.t(), weight[0]), -(rows * logp).sum(-1).mean(),
+        (-(logp * rows)).sum(), (logp * rows).sum(dim=-1, keepdim=True), (logp * rows).sum(0),
+        functional.cross_entropy(flat, rows.flatten(0, 1)), rows.flatten(0, 1).t() @ flat,
+        rows[0].T @ logits[0], rows[0].transpose(0, 1).mm(logits[0]), rows.sum((0, 1)),
+        rows.argmax(-1).float(), torch.einsum("btc,cd->btd", rows, weight), rows * 2.0,
+        whole.sum(0).float(), (rows - logits).pow(2).mean(),
+        functional.cross_entropy(logits[0], rows[0], reduction="sum"),
+    ]  # fmt: skip
+    sum(each.sum() for each in made if each.requires_grad).backward()
+    gradients = [weight.grad, logits.grad]
+    weight.grad = logits.grad = None
+    return [*made, *gradients]
+
+
+@check
+def one_hot_indexed():
+    """How many products reach torch with one-hot rows; what is computed is the same."""
+    torch.manual_seed(0)
+    index = torch.randint(0, 50, (3, 7))
+    weight = torch.randn(50, 4, requires_grad=True)
+    logits = torch.randn(3, 7, 50, requires_grad=True)
+    if not RIGHT_OF_ONE_HOT:
+        RIGHT_OF_ONE_HOT.extend(of_one_hot(index, weight, logits))
+    products = Products()
+    with products:
+        made = of_one_hot(index, weight, logits)
+    for each, right in zip(made, RIGHT_OF_ONE_HOT, strict=True):
+        torch.testing.assert_close(each, right, atol=1e-5, rtol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = torch.nn.functional.one_hot(index, 50).float()
+        assert (rows @ weight).equal(weight.bfloat16()[index])
+    index.zero_()
+    assert rows[0, 0].sum() == 1
+    return products.count
+
+
+RIGHT_OF_ONE_HOT = []
+
+
+class Products(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts products of matrices."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.__name__.split(".")[0] in ("mm", "addmm", "bmm")
+        return function(*args, **(kwargs or {}))
+
+
+@check
+def heads_shared():
+    """How many times attention is given keys of as many heads as queries; what it gives, and
+    gradients, are the same."""
+    torch.manual_seed(0)
+    attend, shared = torch.nn.functional.scaled_dot_product_attention, Shared()
+    q = torch.randn(2, 8, 5, 16)
+    k, v = (torch.randn(2, 2, 5, 16, requires_grad=True) for _ in range(2))
+
+    def spread(x):
+        return x[:, :, None].expand(2, 2, 4, 5, 16)
+
+    ways = (
+        lambda x: x.repeat_interleave(4, dim=1), lambda x: torch.repeat_interleave(x, 4, 1),
+        lambda x: spread(x).reshape(2, -1, 5, 16),
+        lambda x: x.transpose(1, 2).repeat_interleave(4, dim=2).transpose(1, 2).contiguous(),
+    )  # fmt: skip
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[0, 4] = False
+    for repeat in ways:
+        for words in ({"is_causal": True}, {"attn_mask": mask}):
+            right = attend(q, k.repeat(1, 1, 4, 1).view(2, 8, 5, 16), ways[0](v) + 0.0, **words)
+            with shared:
+                made = attend(q, repeat(k), repeat(v), **words)
+            torch.testing.assert_close(made, right)
+            made.square().sum().backward()
+            gradients = k.grad, v.grad
+            k.grad = v.grad = None
+            right.square().sum().backward()
+            torch.testing.assert_close((k.grad, v.grad), gradients, atol=1e-5, rtol=1e-5)
+            k.grad = v.grad = None
+    assert ways[0](k).sum().isclose(4 * k.sum())
+    return shared.count
+
+
+class Shared(torch.overrides.TorchFunctionMode):
+    """Counts keys of eight heads that attention is given."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function.__name__ == "scaled_dot_product_attention":
+            key = args[1] if len(args) > 1 else kwargs["key"]
+            self.count += key.shape[1] == 8 and type(key) is torch.Tensor
+        return function(*args, **(kwargs or {}))
+
+
 @check
 def padding_trimmed():
     ids = torch.tensor([[5] * 3 + [0] * 29, [6] * 9 + [0] * 23])
@@ -2342,6 +2448,8 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "heads_shared": lambda: setattr(shared_heads.HeadsShared, "is_worth", lambda *_: True),
+    "one_hot_indexed": lambda: setattr(one_hot.OneHotIndexed, "is_worth", lambda *_: True),
     "own_texts_trimmed": torch._dynamo.utils.counters.clear,
     "function_kept": torch._dynamo.utils.counters.clear,
     "casts_kept": lambda: setattr(precision.CastsKept, "is_worth", precision.CastsKept._is_fp32),
