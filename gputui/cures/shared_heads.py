@@ -22,7 +22,7 @@ class HeadsShared(Redirected):
 
     name = "heads_shared"
     title = "attention takes keys and values that heads share as they are, not repeated"
-    answers = (ANY, "copies", "busy.copy_device")
+    answers = (ANY, "copies")
     result = ROUNDING
     is_certain = True
     change = "F.scaled_dot_product_attention(q, k, v, enable_gqa=True), without repeating k and v"
