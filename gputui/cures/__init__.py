@@ -111,7 +111,8 @@ class Cure:
 
     def prepare(self, library: Any) -> None:
         """What is done to the library once it is imported, before the program's own lines take
-        functions of it by name, for a cure that is switched later. It changes nothing by itself."""
+        functions of it by name, for a cure that is switched later, or asked whether it is of use.
+        It changes nothing by itself."""
 
     def apply(self, library: Any) -> Undo:
         """Switches it on, given the library or None; returns what switches it off again. Raises
@@ -472,12 +473,16 @@ class Application:
     the reason as soon as it has ended by itself, which holds for all that it did before, and with
     "lost": true where it cannot give the program a value that it asks for; and
     {"cure": name, "place": FILE:LINE} of a call that it is about. `names` are applied as soon as
-    their library is there, `switched` when `switch` says so. Either may have an argument:
-    name@argument.
+    their library is there, `switched` when `switch` says so; `asked` are those that `ask` is
+    given. Each may have an argument: name@argument.
     """
 
     def __init__(
-        self, names: Iterable[str], folder: str | None, switched: Iterable[str] = ()
+        self,
+        names: Iterable[str],
+        folder: str | None,
+        switched: Iterable[str] = (),
+        asked: Iterable[str] = (),
     ) -> None:
         self._cures: dict[str, Cure] = {}
         self._folder = folder
@@ -485,6 +490,7 @@ class Application:
         self._modules: dict[str | None, Any] = {None: None}
         self._waiting = self._existing(names)
         self._switched = self._existing(switched)
+        self._asked = self._existing(each for each in asked if each not in self._cures)
         self.undo: dict[str, Undo] = {}
         """What switches each off that is on."""
         self._since_s: dict[str, float] = {}
@@ -512,7 +518,9 @@ class Application:
     @property
     def libraries(self) -> list[str]:
         """Those whose import cures wait for."""
-        awaited = [self._cures[name].library for name in (*self._waiting, *self._switched)]
+        awaited = [
+            self._cures[name].library for name in (*self._waiting, *self._switched, *self._asked)
+        ]
         return [library for library in awaited if library is not None]
 
     def imported(self, library: str | None, module: Any = None) -> None:
@@ -525,7 +533,7 @@ class Application:
         self._waiting = [name for name in self._waiting if name not in due]
         for name in due:
             self._apply(name)
-        for name in self._switched:
+        for name in (*self._switched, *self._asked):
             cure = self._cures[name]
             if cure.library == library:
                 try:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 import types
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
@@ -383,6 +384,19 @@ class JaxFloatsTraced(Cure):
     library = "jax"
     in_one_run = False
 
+    _has_static = False
+
+    def prepare(self, jax: Any) -> None:
+        """Note whether arguments are static."""
+
+        def note(_function: Any, options: dict[str, Any]) -> None:
+            self._has_static = self._has_static or any("static_arg" in name for name in options)
+
+        _note_jit(jax, note)
+
+    def useless(self, _jax: Any) -> str | None:
+        return None if self._has_static else "no argument of jax.jit is static"
+
     def apply(self, jax: Any) -> Undo:
         real = jax.jit
 
@@ -464,6 +478,18 @@ def _traced(real: Any, function: Any, names: frozenset[str], options: dict[str, 
     return called
 
 
+def _note_jit(jax: Any, note: Callable[[Any, dict[str, Any]], None]) -> None:
+    """Has calls of jax.jit noted from now on."""
+    real = jax.jit
+
+    @functools.wraps(real)
+    def jit(*args: Any, **kwargs: Any) -> Any:
+        note(args[0] if args else None, kwargs)
+        return real(*args, **kwargs)
+
+    replaced((jax, "jit", jit))
+
+
 class JaxJitKept(Cure):
     """A function that the program makes anew and gives to jax.jit again, such as a lambda in the
     loop, is compiled once, if all that it computes by is known to stay as it is: numbers, words,
@@ -476,6 +502,24 @@ class JaxJitKept(Cure):
     change = "jax.jit(...) once, outside the loop, of a function that is given all that it needs"
     library = "jax"
     in_one_run = False
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
+        self._given = Counter[Any]()
+        """By its code, how often a function was given to jax.jit."""
+
+    def prepare(self, jax: Any) -> None:
+        """Count what is given to jax.jit."""
+
+        def note(function: Any, _options: Any) -> None:
+            inner = getattr(function, "func", function)  # of a partial
+            self._given[getattr(inner, "__code__", None)] += 1
+
+        _note_jit(jax, note)
+
+    def useless(self, _jax: Any) -> str | None:
+        is_again = max(self._given.values(), default=0) >= LEAST_AGAIN
+        return None if is_again else "no function is given to jax.jit again and again"
 
     def apply(self, jax: Any) -> Undo:
         real = jax.jit

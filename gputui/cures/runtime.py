@@ -421,6 +421,10 @@ class EmptyCacheIdle(Idled):
             (cuda, "empty_cache"), (cuda.memory, "empty_cache"), (torch._C, "_cuda_emptyCache")
         )  # fmt: skip
 
+    def useless(self, _torch: Any) -> str | None:
+        is_called = self._calls >= self.least_calls
+        return None if is_called else "the loop does not call torch.cuda.empty_cache()"
+
 
 class CupyPoolKept(Cure):
     """No free_all_blocks() of CuPy's memory pools, which gives their blocks back to the driver, and

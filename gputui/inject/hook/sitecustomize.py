@@ -149,12 +149,12 @@ def _chosen_cures() -> Any:
     library applied already; None where none were chosen."""
     names = [name for name in os.environ.get("GPUTUI_CURES", "").split(",") if name]
     switched: list[str] = []
-    asked = False
+    asked: list[str] = []
     with contextlib.suppress(Exception):
         if os.environ.get("GPUTUI_TRIAL"):
             tried = json.loads(os.environ["GPUTUI_TRIAL"])
             switched = [*tried.get("cures", ()), *tried.get("held", ())]
-            asked = bool(tried.get("asked"))
+            asked = [*tried.get("asked", ())]
     if not names and not switched and not asked:
         return None
     spec = importlib.util.spec_from_file_location(
@@ -166,7 +166,7 @@ def _chosen_cures() -> Any:
     sys.modules[spec.name] = module  # its families import from it
     try:
         spec.loader.exec_module(module)
-        cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"), switched)
+        cures = module.Application(names, os.environ.get("GPUTUI_CAPTURE_DIR"), switched, asked)
     except Exception:
         return None
     cures.imported(None)

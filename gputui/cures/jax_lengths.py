@@ -1,0 +1,171 @@
+"""Batches of another length each time, for each of which JAX compiles anew."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import COMPILING_S, ROUNDING, CannotApply, Cure, instances, replaced
+
+if TYPE_CHECKING:
+    from . import Undo
+
+MULTIPLE = 64
+"""Columns of which batches have a multiple: some kinds of them in place of one for each length."""
+LEAST_COLUMNS, LEAST_LENGTHS = 8, 3
+"""Of a batch of texts, and how many lengths a function was given from which it is padded."""
+CHECKED = 2
+"""Calls of a function that are made both ways first."""
+CLOSE = 0.02
+"""Of the largest value, by how much both may differ: what bf16 rounds by, layer upon layer."""
+NO_LABEL = -100
+
+
+class JaxLengthsPadded(Cure):
+    """Batches of texts that a jitted function is given get columns of zeros at their end, or of
+    -100 where they have that, up to a multiple of 64. The first such calls are made both ways:
+    where the function gives anything else, or an array as long as its texts, it is left alone."""
+
+    name = "jax_lengths_padded"
+    title = f"batches that jax.jit compiles for have lengths of a multiple of {MULTIPLE}"
+    answers = ("idle.compile",)
+    result = ROUNDING
+    change = "texts padded to one of a few lengths, with a mask for what is padding"
+    library = "jax"
+    in_one_run = False
+    is_certain = True
+    longer_s = COMPILING_S / 4.0
+
+    unused = "no function is given batches of several lengths, or what it gives depends on padding"
+    _functions: list[_Lengths]
+
+    def apply(self, jax: Any) -> Undo:
+        real = jax.jit
+        self._functions = []
+
+        @functools.wraps(real)
+        def jit(function: Any = None, **options: Any) -> Any:
+            if function is None:
+                return functools.partial(jit, **options)
+            jitted = real(function, **options)
+            if any("shardings" in name for name in options):
+                return jitted
+            padding = _Lengths(jax, self, jitted, any("donate" in name for name in options))
+            self._functions.append(padding)
+
+            @functools.wraps(function)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                return padding.call(args, kwargs)
+
+            for name in _OF_JITTED:
+                if hasattr(jitted, name):
+                    setattr(called, name, getattr(jitted, name))
+            return called
+
+        return replaced((jax, "jit", jit))
+
+    def look(self) -> None:
+        """How often batches were padded, where there were some of several lengths."""
+        several = [each for each in self._functions if len(each.lengths) >= LEAST_LENGTHS]
+        if several:
+            self.used = sum(each.padded for each in several if not each.is_off)
+
+    def useless(self, jax: Any) -> str | None:
+        """Whether no function of the program's own was compiled for several shapes."""
+        kind = type(jax.jit(lambda x: x))
+        if kind is type(self.useless) or not hasattr(kind, "_cache_size"):
+            raise CannotApply("this JAX does not say what it compiles")
+        own = [
+            each for each in instances(kind) or ()
+            if not str(getattr(each, "__module__", "")).startswith(("jax", "optax", "flax"))
+        ]  # fmt: skip
+        if any(each._cache_size() >= LEAST_LENGTHS for each in own):
+            return None
+        return "no function is compiled for several shapes"
+
+
+_OF_JITTED = ("lower", "trace", "eval_shape", "clear_cache", "_cache_size")
+
+
+class _Lengths:
+    """One jitted function, and the lengths of texts that it was given."""
+
+    def __init__(self, jax: Any, cure: JaxLengthsPadded, jitted: Any, donates: bool) -> None:
+        self._jax, self._cure, self._jitted, self._donates = jax, cure, jitted, donates
+        self.lengths: set[int] = set()
+        self.padded = 0
+        self.is_off = False
+
+    def call(self, args: Any, kwargs: Any) -> Any:
+        """What the function gives for texts of a length that is compiled for."""
+        if self.is_off or self._cure.ended:
+            return self._jitted(*args, **kwargs)
+        tree = self._jax.tree_util
+        leaves, shape = tree.tree_flatten((args, kwargs))
+        size = _size_of_texts(self._jax, leaves)
+        if size is None:
+            return self._jitted(*args, **kwargs)
+        self.lengths.add(size[1])
+        length = -(-size[1] // MULTIPLE) * MULTIPLE
+        if len(self.lengths) < LEAST_LENGTHS or length == size[1]:
+            return self._jitted(*args, **kwargs)
+        longer = tree.tree_unflatten(shape, [_padded(each, size, length) for each in leaves])
+        self.padded += 1
+        if self.padded > CHECKED:
+            return self._jitted(*longer[0], **longer[1])
+        if self._donates:  # what is given away is no more
+            longer = tree.tree_map(self._copied, longer)
+        right = self._jitted(*args, **kwargs)
+        try:
+            made = self._jitted(*longer[0], **longer[1])
+            results = [tree.tree_flatten(each) for each in (made, right)]
+            self.is_off = results[0][1] != results[1][1] or not all(
+                _are_alike(*pair)
+                for pair in zip(results[0][0], results[1][0])  # noqa: B905
+            )
+        except Exception:  # it is made for other lengths
+            self.is_off = True
+        return right
+
+    def _copied(self, value: Any) -> Any:
+        return value.copy() if isinstance(value, self._jax.Array) else value
+
+
+def _size_of_texts(jax: Any, leaves: list[Any]) -> tuple[int, int] | None:
+    """Texts of a batch and their columns; None where there are none, or within a trace."""
+    if any(isinstance(each, jax.core.Tracer) for each in leaves):
+        return None
+    for each in leaves:
+        shape: Any = getattr(each, "shape", ())
+        if len(shape) == 2 and shape[1] >= LEAST_COLUMNS and each.dtype.kind in "iub":
+            return int(shape[0]), int(shape[1])
+    return None
+
+
+def _padded(value: Any, size: tuple[int, int], length: int) -> Any:
+    """A batch of that size with more columns, on the host; others as they are."""
+    shape: Any = getattr(value, "shape", ())
+    if len(shape) < 2 or shape[0] != size[0] or not hasattr(value, "dtype"):
+        return value
+    more = [(0, length - n if n == size[1] and axis else 0) for axis, n in enumerate(shape)]
+    if not any(after for _, after in more):
+        return value
+    numpy: Any = sys.modules["numpy"]
+    array = numpy.asarray(value)
+    is_label = array.dtype.kind == "i" and bool((array == NO_LABEL).any())
+    return numpy.pad(array, more, constant_values=NO_LABEL if is_label else 0)
+
+
+def _are_alike(made: Any, right: Any) -> bool:
+    """Whether two results are of one shape, and differ by no more than rounding does."""
+    if not hasattr(right, "shape"):
+        return bool(made == right)
+    numpy: Any = sys.modules["numpy"]
+    if made.shape != right.shape or made.dtype != right.dtype:
+        return False
+    if right.dtype.kind in "iub":
+        return bool(numpy.array_equal(made, right))
+    both = [numpy.asarray(each, dtype=numpy.float32) for each in (made, right)]
+    largest = float(abs(both[1]).max()) if both[1].size else 0.0
+    return bool((abs(both[0] - both[1]) <= CLOSE * largest + 1e-8).all())
