@@ -3,6 +3,7 @@ how often tensors were written to, by which what was kept of them is stale."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import json
 import operator
@@ -324,6 +325,98 @@ class ItemsLater(Cure):
         return bool(value.is_cuda) and not value.is_sparse
 
 
+class ChecksLater(Cure):
+    """What a line asks that looks for numbers that are none (isnan, isinf, isfinite) is taken for
+    what it was eight times, and read all together later: after MOST_ASKED of them, and at the end
+    of each block. Where one was another, the cure ends."""
+
+    name = "checks_later"
+    title = "what looks for NaN and infinity is read later, together"
+    answers = ("idle.sync",)
+    result = EXACT
+    change = "torch.isfinite(...) every N steps, or of the loss alone, not in each layer or step"
+
+    used: int = 0
+    """Answers that were not waited for."""
+    unused = "nothing looks for NaN or infinity"
+
+    def __init__(self, target: str = "") -> None:
+        super().__init__(target)
+        self._lines: dict[Any, list[Any]] = {}
+        """By line, whether it looks for such numbers, its last answer, and how often it was the
+        same."""
+        self._differs: list[Any] = []
+
+    def apply(self, torch: Any) -> Undo:
+        main = threading.main_thread().ident
+
+        def asking(real: Any) -> Any:
+            @functools.wraps(real)
+            def asked(value: Any) -> Any:
+                if (
+                    value.dtype is not torch.bool or value.numel() != 1 or self.ended
+                    or not self.is_far(value) or threading.get_ident() != main
+                    or torch.compiler.is_compiling()
+                ):  # fmt: skip
+                    return real(value)
+                frame = sys._getframe(1)
+                place = frame.f_code, frame.f_lineno
+                if place not in self._lines:
+                    self._lines[place] = [looks_for_no_number(*place), None, 0]
+                line = self._lines[place]
+                if not line[0] or line[2] < LEAST_SAME:
+                    answer = real(value)
+                    line[1:] = answer, line[2] + 1 if answer == line[1] else 1
+                    return answer
+                self.used += 1
+                self._differs.append((value, line[1]))
+                if len(self._differs) >= MOST_ASKED:
+                    self.look()
+                return real(value) if self.ended else line[1]
+
+            return asked
+
+        tensor = torch.Tensor
+        return replaced(
+            *((tensor, name, asking(getattr(tensor, name))) for name in ("__bool__", "item"))
+        )
+
+    def is_far(self, value: Any) -> bool:
+        """Whether reading it waits for a GPU."""
+        return bool(value.is_cuda)
+
+    def look(self) -> None:
+        """Whether all answers were those that were given."""
+        asked, self._differs = self._differs, []
+        by_device: dict[Any, list[Any]] = {}
+        for value, answer in asked:
+            by_device.setdefault(value.device, []).append(value.detach().reshape(()) != answer)
+        torch = sys.modules.get("torch")
+        if torch is not None and any(
+            any(torch.stack(values).tolist()) for values in by_device.values()
+        ):
+            self.end("what looks for NaN and infinity comes to find some")
+
+
+LEAST_SAME, MOST_ASKED = 8, 256
+"""Answers of a line that are alike, from which the next is taken for the same, and how many are
+held until they are read."""
+_NO_NUMBER = frozenset({"isnan", "isinf", "isfinite"})
+
+
+def looks_for_no_number(code: Any, number: int) -> bool:
+    """Whether a line of some code names what looks for NaN or infinity."""
+    names, is_here = set(), False
+    for each in dis.get_instructions(code):
+        line = getattr(each, "positions", None)
+        place = line.lineno if line is not None and line.lineno else each.starts_line
+        if place is not None and type(place) is not bool:
+            is_here = place == number
+        if is_here and isinstance(each.argval, str):
+            names.add(each.argval)
+    return bool(_NO_NUMBER & names)
+
+
 class _Batch:
     """Values on the GPU that are read in one copy."""
 
@@ -362,6 +455,9 @@ def _lazily(function: Callable[[Any, Any], Any], reflected: bool = False) -> Any
         return made if depth < MOST_DEEP else float(made)
 
     return combined
+
+
+_squared = _lazily(operator.pow)
 
 
 def _now(value: Any) -> Any:
@@ -435,6 +531,11 @@ class Number:
     __truediv__ = _lazily(operator.truediv)
     __rtruediv__ = _lazily(operator.truediv, reflected=True)
 
+    def __pow__(self, other: Any, *modulus: Any) -> Any:
+        # Norms are squared to be added up; a root may be of a negative number, and no float then.
+        is_square = type(other) in (int, float) and other == 2 and not modulus
+        return _squared(self, 2) if is_square else pow(float(self), _now(other), *modulus)
+
     @classmethod
     def __torch_function__(
         cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -462,7 +563,7 @@ def _of_float(name: str) -> Any:
 for _name in (
     "__abs__", "__bool__", "__ceil__", "__divmod__", "__eq__", "__floor__", "__floordiv__",
     "__format__", "__ge__", "__gt__", "__hash__", "__int__", "__le__", "__lt__", "__mod__",
-    "__ne__", "__neg__", "__pos__", "__pow__", "__rdivmod__", "__repr__", "__rfloordiv__",
+    "__ne__", "__neg__", "__pos__", "__rdivmod__", "__repr__", "__rfloordiv__",
     "__rmod__", "__round__", "__rpow__", "__str__", "__trunc__",
 ):  # fmt: skip
     if hasattr(float, _name):

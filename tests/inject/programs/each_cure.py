@@ -1636,14 +1636,16 @@ def items_later():
     copies = []
     real = torch.Tensor.tolist
     torch.Tensor.tolist = lambda self: copies.append(self.shape) or real(self)
-    x, total, seen = torch.ones(()), 0.0, []
+    x, total, squares, seen = torch.ones(()), 0.0, 0.0, []
     for step in range(1, 101):
         x.mul_(0.5) if step % 50 == 0 else x.add_(1)
         total += x.item() / 2
         seen.append((x * 2).item())
+        squares += seen[-1] ** 2
     text = f"{total:.3f}, {seen[-1]:.2f} {max(seen)} {round(seen[0])}"
     torch.Tensor.tolist = real
     assert text == "1893.000, 74.00 148.0 4", text
+    assert squares**0.5 == math.sqrt(sum(float(each) ** 2 for each in seen))
     last = seen[-1]
     assert isinstance(last, float)
     file = io.BytesIO()
@@ -2038,6 +2040,44 @@ class Shared(torch.overrides.TorchFunctionMode):
             key = args[1] if len(args) > 1 else kwargs["key"]
             self.count += key.shape[1] == 8 and type(key) is torch.Tensor
         return function(*args, **(kwargs or {}))
+
+
+@check
+def checks_later():
+    """How many answers are read by themselves; all are right."""
+    x, asked = torch.ones(4), Asked()
+    with asked:
+        for _ in range(20):
+            assert not torch.isnan(x).any()
+            assert torch.isfinite(x).all().item()
+            if (x < 0).any():
+                raise ValueError
+    return asked.count
+
+
+class Asked(torch.overrides.TorchFunctionMode):
+    """Counts values that are read."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.count += function.__name__ in ("__bool__", "item", "tolist")
+        return function(*args, **(kwargs or {}))
+
+
+def find_no_number():
+    """A line that finds one after a while is told so by the end of the block."""
+    later_, x, found = cures()["checks_later"](""), torch.ones(4), []
+    undo = later_.apply(torch)
+    for number in range(400):
+        x[0] = math.nan if number == 100 else 1.0
+        found.append(bool(torch.isnan(x).any()))
+        if number == 99:
+            later_.look()
+            assert (later_.ended, any(found)) == ("", False)
+    later_.look()
+    undo()
+    return later_.ended
 
 
 @check
@@ -2534,6 +2574,7 @@ BEFORE = {
     ),
     "computed_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
     "graphs_kept": lambda: setattr(recomputed.ComputedKept, "is_far", lambda *_: True),
+    "checks_later": lambda: setattr(later.ChecksLater, "is_far", lambda *_: True),
     "items_later": lambda: setattr(later.ItemsLater, "is_far", lambda *_: True),
     "reduced_first": lambda: setattr(waits.ReducedFirst, "is_far", lambda *_: True),
     "features_on_gpu": lambda: setattr(copies.FeaturesOnGpu, "has_gpu", lambda _: True),
@@ -2950,6 +2991,8 @@ for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_
     assert read_weights(**words) == "attention weights are read"
 BEFORE["casts_kept"]()
 BEFORE["function_kept"]()
+BEFORE["checks_later"]()
+assert find_no_number() == "what looks for NaN and infinity comes to find some"
 assert read_what_is_padded() == give_more_now_and_then() == 0
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
