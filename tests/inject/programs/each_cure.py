@@ -2042,6 +2042,64 @@ class Shared(torch.overrides.TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+MASKS = (
+    lambda n: torch.triu(torch.ones(n, n), diagonal=1).bool().to(torch.device("cpu")),
+    lambda n: torch.full((n, n), -math.inf).triu(1)[None, None].to("cpu", torch.float32),
+    lambda n: torch.ones((n, n), dtype=torch.bool).tril().logical_not().expand(2, -1, -1),
+    lambda n: torch.zeros(n, n).masked_fill(torch.ones(n, n).tril() == 0, -math.inf),
+    lambda n: (1.0 - torch.tril(torch.ones(n, n, dtype=torch.float64))) * -1e9,
+    lambda n: torch.zeros(n, n).fill_(3.0), lambda n: torch.eye(n)[1:, :2],
+    lambda n: torch.nn.Transformer.generate_square_subsequent_mask(n),
+)  # fmt: skip
+
+
+@check
+def constants_kept():
+    """How many large tensors are made; they are right, and what is written to is the program's."""
+    made, x = Made(), torch.randn(300, 300, requires_grad=True)
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        for number in (300, 300, 310):
+            for place, mask in enumerate(MASKS):
+                if not RIGHT_MASKS.get((place, number)) is not None:
+                    RIGHT_MASKS[place, number] = mask(number).clone()
+                with mode(), made:
+                    got = mask(number)
+                    right = RIGHT_MASKS[place, number]
+                    assert (got.shape, got.dtype) == (right.shape, right.dtype)
+                    assert got.equal(right), place
+                    if number == 300 and place != 2:
+                        got[..., 0] = 5  # two are there now
+                        assert not got.equal(right)
+    whole = torch.ones(300, 300)
+    row, same = whole[3], whole.float()
+    column = same.t()[:, 1:2]
+    column.zero_()
+    assert (whole[:, 1].sum(), row[1], same[0, 1], row.sum(), whole.sum()) == (
+        299,
+        1,
+        1,
+        300,
+        89700,
+    )
+    torch.where(MASKS[0](300), 0.0, x).sum().backward()
+    assert x.grad.equal(torch.ones(300, 300).tril())
+    return made.count
+
+
+RIGHT_MASKS = {}
+
+
+class Made(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts tensors of ones, zeros or a number that are made, but to find their shape."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name, is_meta = function.__name__.split(".")[0], "meta" in str((kwargs or {}).get("device"))
+        self.count += name in ("ones", "zeros", "full", "eye") and not is_meta
+        return function(*args, **(kwargs or {}))
+
+
 @check
 def checks_later():
     """How many answers are read by themselves; all are right."""
