@@ -227,18 +227,19 @@ def answering(cause: str) -> list[type[Cure]]:
 # Ways to change a library from outside, and back.
 
 
+_INHERITED = object()
+
+
 def replaced(*places: tuple[Any, str, Any]) -> Undo:
     """Sets attributes (owner, name, value) where the owner has them; returns what restores them."""
-    kept = [
-        (owner, name, vars(owner).get(name)) for owner, name, _ in places if hasattr(owner, name)
-    ]
+    places = tuple(place for place in places if hasattr(place[0], place[1]))
+    kept = [(owner, name, vars(owner).get(name, _INHERITED)) for owner, name, _ in places]
     for owner, name, value in places:
-        if hasattr(owner, name):
-            setattr(owner, name, value)
+        setattr(owner, name, value)
 
     def undo() -> None:
         for owner, name, value in reversed(kept):
-            if value is None:
+            if value is _INHERITED:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
@@ -622,15 +623,13 @@ class Application:
         try:
             self.undo[name] = cure.apply(self._modules[cure.library])
             self._since_s[name] = time.monotonic()
-        except CannotApply as reason:
-            self._said.discard(name)  # it may have been applied before it knew
-            self._report(name, str(reason))
         except Exception as error:
-            self._report(name, f"{type(error).__name__}: {error}")
-        else:
-            self._report(name, None)
-            return True
-        return False
+            self._said.discard(name)  # it may have been applied before
+            is_told = isinstance(error, CannotApply)
+            self._report(name, str(error) if is_told else f"{type(error).__name__}: {error}")
+            return False
+        self._report(name, None)
+        return True
 
     def _report(self, name: str, why_not: str | None) -> None:
         if name in self._said:

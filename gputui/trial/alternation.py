@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import takewhile
 from statistics import median
 from typing import NamedTuple
 
@@ -47,7 +48,8 @@ class Alternation:
 
     A cure that is proven to gain HELD stays on, if it `is_right` by the results that were seen, and
     all others are measured anew beside it: steps are shorter then, and what they gain there is what
-    a user gets. `beside` are on all the time. At last all gains are measured as one."""
+    a user gets. `beside` are on all the time. At last all gains are measured as one, but those that
+    are refused, and of those with the same of `choices` one: they are alternatives."""
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Alternation:
         promise: Set[str] | None = None,
         beside: tuple[str, ...] = (),
         is_right: Callable[[Steps, str], bool] = lambda _steps, _name: True,
+        choices: Mapping[str, object] | None = None,
     ) -> None:
         self._brief, self._bounds = set(brief), set(bounds)
         self._before, self._limit_s, self._tell = before, limit_s, tell
@@ -80,6 +83,7 @@ class Alternation:
         self._gains: dict[str, MeasuredGain | None] = {}
         self._claimed: Set[str] = set()
         self._beside, self._is_right = beside, is_right
+        self._choices = choices or {name: name for name in before}
         self._held: tuple[str, ...] = ()
         self._settled: Set[str] = set()
         """Those whose gains were claimed when the last of them was held."""
@@ -91,20 +95,25 @@ class Alternation:
             return ""  # loading takes what it takes
         self._began_s = self._began_s or seconds
         waiting = self._waiting.keys() - run.reader.not_applied.keys()
-        left_out = run.reader.not_applied.keys() | set().union(
-            *(self._waiting[name].bounds for name in waiting)
-        )
+        refused, ended = run.reader.not_applied.keys(), run.reader.ended.keys()
+        left_out = refused | set().union(*(self._waiting[name].bounds for name in waiting))
         every = {
-            name: self._before[name] + steps.pairs(name)
+            name: [
+                pair for pair in self._before[name] + steps.pairs(name)
+                if not ended & {*pair.beside}
+            ]
             for name in self._before
             if name not in left_out
-        }
-        self._held = tuple(name for name in self._held if name in every)
+        }  # fmt: skip
+        self._beside = tuple(name for name in self._beside if name not in refused)
+        # What was held on top of one that is gone was measured beside it.
+        self._held = tuple(takewhile(every.__contains__, self._held))
         pairs = self._alike(every)
         if not pairs:
             return steps.over or is_measured(run, MEASURED_S)
         still = self._open(pairs)
-        if self._holds_more(steps):
+        if self._holds_more(steps) or not self._settled <= self._claimed | {*self._held}:
+            self._settled = self._settled & (self._claimed | {*self._held})
             pairs = self._alike(every)
             still = self._open(pairs)
         if waiting or still & self._bounds:
@@ -118,8 +127,7 @@ class Alternation:
             is_near(pairs[name]) for name in kept - self._bounds
         )
         is_last = self._bounds_since_s is None and (is_over or not cures)
-        proven = [name for name in (*self._held, *pairs) if name in self._claimed - self._bounds]
-        together = JOINED.join(dict.fromkeys(proven))
+        together = JOINED.join(self._compatible())
         if (
             is_last
             and JOINED in together
@@ -162,10 +170,10 @@ class Alternation:
     def _alike(self, every: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
         """Of these pairs those beside what is held now; of what was claimed before, and of
         ablations, the newest."""
-        beside = (*self._beside, *self._held)
+        beside = {*self._beside, *self._held}
         return {
             name: newest_alike(pairs) if name in self._settled | self._bounds
-            else [pair for pair in pairs if pair.beside == beside]
+            else [pair for pair in pairs if {*pair.beside} == beside]
             for name, pairs in every.items()
         }  # fmt: skip
 
@@ -175,7 +183,7 @@ class Alternation:
             name: gain.middle
             for name, gain in self._gains.items()
             if gain is not None and gain.middle >= HELD and is_decided(gain)
-            and name in self._claimed - self._settled - self._bounds
+            and name in self._claimed - self._settled - self._bounds - self._alternatives
             and self._is_right(steps, name)
         }  # fmt: skip
         if not much:
@@ -183,6 +191,24 @@ class Alternation:
         self._held = (*self._held, max(much, key=lambda name: much[name]))
         self._settled = self._settled | (self._claimed - self._bounds)
         return True
+
+    @property
+    def _alternatives(self) -> set[str]:
+        """What nobody wants beside those that are held."""
+        held = {self._choices[name] for name in self._held}
+        return {name for name in self._before if self._choices[name] in held} - {*self._held}
+
+    def _compatible(self) -> list[str]:
+        """The gains that are measured as one: those that are held, and of others with the same
+        choice the largest."""
+        gains = {name: gain.middle for name, gain in self._gains.items() if gain is not None}
+        others = [name for name in gains if name in self._claimed - self._bounds]
+        chosen = {self._choices[name]: name for name in sorted(others, key=gains.__getitem__)}
+        chosen |= {self._choices[name]: name for name in self._held}
+        return [
+            *self._held,
+            *(name for name in others if name in {*chosen.values()} - {*self._held}),
+        ]
 
     def _until_s(self, waiting: Iterable[str], steps: Steps) -> float:
         """When time for those that wait must be left. A program whose results are not seen is run
@@ -204,7 +230,7 @@ class Alternation:
             for name in pairs
         }
         still = {
-            name for name in pairs.keys() - self._settled
+            name for name in pairs.keys() - self._settled - self._alternatives
             if not show_nothing(pairs[name])
             and not is_decided(gains[name], is_bound=name in self._bounds)
         }  # fmt: skip

@@ -133,7 +133,7 @@ class Steps:
     """How many losses there were before anything was tried."""
     is_fork: bool = False
     switched: str = ""
-    """The cure that was switched on last."""
+    """The cure that was switched on last, or those that were as one."""
     calls_a_step: int = 0
     """What `losses_a_step` is where some blocks are left out; 0 for none."""
 

@@ -49,6 +49,8 @@ class Measured:
     """Why a gain that its pairs show needs runs of its own."""
     ended: str = ""
     """Why it has ended by itself in any run: whatever was measured of it is no gain then."""
+    refused: str = ""
+    """Why it could not be on in a run after its gain was proven: with others, mostly."""
     failed: bool = False
     last_lines: tuple[str, ...] = ()
     note: str = ""
@@ -67,6 +69,15 @@ class Measured:
     def cause(self) -> str | None:
         """The cause of the finding that it answers."""
         return self.candidate.finding.cause if self.candidate.finding is not None else None
+
+    @property
+    def choice(self) -> object:
+        """What only one is written of: alternatives, the same line, and those that need runs of
+        their own and answer the same finding."""
+        name, cure = self.candidate.name, self.candidate.cure
+        is_alone = cure.in_one_run or self.cause is None
+        line = cure.change, name.partition("@")[2]
+        return cure.alternative or (line if is_alone else self.cause)
 
     @property
     def waits(self) -> bool:
@@ -92,7 +103,8 @@ class Measured:
     @property
     def off_ns(self) -> list[float]:
         """What a step took without the cure, in each block or run."""
-        return [run.ns for run in self.off_runs] or [pair.off.step_ns for pair in self.pairs]
+        off_runs = self.off_runs if self.on_runs else ()
+        return [run.ns for run in off_runs] or [pair.off.step_ns for pair in self.pairs]
 
     @property
     def on_ns(self) -> list[float]:
@@ -118,6 +130,19 @@ class Measured:
         """Whether all the time of its runs counts."""
         return self.candidate.is_of_pauses or bool(self.doubt)
 
+    def leaves_out_runs(self, ended: str) -> bool:
+        """Leaves out what was measured beside a cure that has ended by itself, which says nothing;
+        whether that was its runs."""
+        before = len(self.pairs)
+        self.pairs = [pair for pair in self.pairs if ended not in pair.beside]
+        is_of_runs = ended in self.run_beside
+        if is_of_runs:
+            self.on_runs, self.off_runs, self.run_beside = [], [], ()
+            self.way = "in one run" if self.pairs else ""
+        if is_of_runs or len(self.pairs) < before:
+            self.gain = None  # until it is judged anew
+        return is_of_runs
+
     @property
     def verdict(self) -> Verdict:
         """What it comes to so far."""
@@ -142,7 +167,8 @@ class Measured:
         elif verdict == "unclear" and self.doubt and not self.on_runs:
             why = f"most blocks show it, but {self.doubt}: {RUNS_TELL}"
         elif verdict == "gain" and self.gain:
-            why = why or "; ".join(filter(None, (self.gain.bounded, self.note)))
+            refused = f"not together with others: {self.refused}" if self.refused else ""
+            why = why or "; ".join(filter(None, (self.gain.bounded, refused, self.note)))
         forecast = self.candidate.forecast
         trial = Trial(
             cure=self.candidate.name,
@@ -174,16 +200,12 @@ def _undecided(gain: MeasuredGain) -> Verdict:
 
 
 def proven_compatible(measured: Sequence[Measured]) -> list[Measured]:
-    """The proven gains: of those that need runs of their own and answer the same finding, or are
-    alternatives, or the same line to write, the one that gains most; and all others."""
+    """The proven gains that were not refused beside others, of those with the same choice the one
+    that gains most."""
     chosen: dict[object, Measured] = {}
-    proven = [each for each in measured if each.verdict == "gain"]
+    proven = [each for each in measured if each.verdict == "gain" and not each.refused]
     for each in sorted(proven, key=lambda each: -(each.gain.middle if each.gain else 0.0)):
-        name, cure = each.candidate.name, each.candidate.cure
-        is_alone = cure.in_one_run or each.cause is None
-        line = cure.change, name.partition("@")[2]
-        key = cure.alternative or (line if is_alone else each.cause)
-        chosen.setdefault(key, each)
+        chosen.setdefault(each.choice, each)
     return list(chosen.values())
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
-from gputui.trial.blocks import JOINED, Pair, Steps
+from gputui.trial.blocks import JOINED, Steps
 from gputui.trial.measured import Measured
 from gputui.trial.outcome import TIME_OVER
 from gputui.trial.planning import Candidate, Diagnosis
@@ -233,7 +233,6 @@ class ProgramRuns:
         plan = plan._replace(warm_s=plan.warm_s + cure.settles_s)
         off = self._off_runs(each) if name not in times else ()
         result = self._run(plan, self._until_measured(off))
-        each.way = "a run each"
         step = run_step(result)
         if name in result.not_applied:
             each.why, each.applies = result.not_applied[name], False
@@ -253,7 +252,7 @@ class ProgramRuns:
                 each.why = f"{TIME_OVER}, {result.seconds:.0f} s after its start"
         else:
             times.setdefault(name, []).append(step)
-            each.on_runs = times[name]
+            each.on_runs, each.way = times[name], "a run each"
             each.off_runs = self._off_runs(each)
             if len(each.on_runs) == 1 and result.steps is not None:
                 each.ready_s, each.first_step = result.first_block_s, result.steps.first
@@ -310,11 +309,6 @@ class ProgramRuns:
             )
         )
 
-    def _beside_right(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Pairs but those beside a cure that has ended by itself, which say nothing."""
-        ended = {each.candidate.name for each in self._measured if each.ended}
-        return [pair for pair in pairs if not ended & {*pair.beside}]
-
     def _hear(self, result: ProgramResult) -> None:
         """What cures found out by themselves in a run, whatever was measured there."""
         for each in self._measured:
@@ -323,9 +317,12 @@ class ProgramRuns:
                 each.ended = result.ended[name]
                 self._request.tell(f"{name} ended by itself: {each.ended}")
                 for other in self._measured:
-                    other.pairs = self._beside_right(other.pairs)
+                    if other.leaves_out_runs(name):
+                        self._times.pop(other.candidate.name, None)
             if name in result.not_applied and (each.gain is None or each.ended):
                 each.why, each.applies = result.not_applied[name], False
+            elif name in result.not_applied:
+                each.refused = result.not_applied[name]
 
 
 def worst_of(classes: Iterable[str]) -> str:

@@ -188,14 +188,17 @@ class ProgramResult(NamedTuple):
         return next((f"{name}: {reason}" for name, reason in why), "")
 
     def without_cures(self, least: int, bounds: Sequence[str] = ()) -> ProgramResult | None:
-        """Of a run with cures that are switched the blocks in which none is on, but those of
+        """Of a run with cures that are switched the blocks in which none is on, not those of
         ablations; and its losses until the first goes on. None where either are fewer than
         `least`; of a program that has no losses its modules' outputs are enough."""
         if self.steps is None or self.failure:
             return None
         if self.steps.first < least and (self.steps.losses or not self.steps.outputs):
             return None
-        off = [block for block in self.steps.blocks if not block.on and block.cure not in bounds]
+        off = [
+            block for block in self.steps.blocks
+            if not block.on and not block.beside and block.cure not in bounds
+        ]  # fmt: skip
         losses = self.steps.losses[: self.steps.first]
         calls = self.steps.losses_a_step
         alone = replace(self.steps, blocks=off, losses=losses, calls_a_step=calls)

@@ -69,6 +69,8 @@ class SwitchedTrials(ProgramRuns):
         self._reopened: set[tuple[str, frozenset[str]]] = set()
         """Cures that were measured anew, and beside which others."""
         self._together: Trial | None = None
+        self._failed_together: list[set[str]] = []
+        """Gains that the program failed with when all of them were on."""
 
     @property
     def _input_share(self) -> float:
@@ -77,10 +79,13 @@ class SwitchedTrials(ProgramRuns):
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
         seconds = 0.0
         for _ in range(AGAIN):
-            self._reopen(group)
+            hidden = [each for each in group if self._may_be_hidden(each)]
             open_ones = [
                 each for each in group
-                if not each.why and not each.is_decided and each.is_worth_a_start
+                if each in hidden or (
+                    not each.why and not each.is_decided and each.is_worth_a_start
+                    and not self._is_claimed_alone(each)
+                )
             ]  # fmt: skip
             # As long as nothing was timed, all of the budget is for that.
             left_s = self._all_left_s if self._is_brief and not self._plain else self._left_s
@@ -88,6 +93,9 @@ class SwitchedTrials(ProgramRuns):
                 break
             if self._start_s and self._all_left_s < self._start_s + LEAST_TIMED_S:
                 break
+            for each in hidden:
+                self._reopened.add((each.candidate.name, self._names_beside(each)))
+                each.gain, each.why = None, ""
             last, last_s = self._switched_last(open_ones)
             open_ones += last
             names = tuple(each.candidate.name for each in open_ones)
@@ -132,6 +140,7 @@ class SwitchedTrials(ProgramRuns):
                 self._wait_for_runs(open_ones), self._all_left_s,
                 {each.candidate.name for each in open_ones if each.candidate.forecast},
                 beside, self._is_right,
+                {each.candidate.name: each.choice for each in open_ones},
             )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._keep_measured(open_ones, before, result, number)
@@ -159,7 +168,7 @@ class SwitchedTrials(ProgramRuns):
                 self._between = None
                 if not beside:
                     self._keep_plain(result)
-                elif len(much) == 1 and much[0].on_runs:
+                elif len(much) == 1 and much[0].on_runs and not result.left_out(beside):
                     much[0].on_runs += filter(None, [run_step(result)])
                 break
             if result.ended_by.startswith("no step"):
@@ -188,18 +197,23 @@ class SwitchedTrials(ProgramRuns):
         cure = next(each.candidate.cure for each in self._measured if each.candidate.name == name)
         return sameness_within_a_run(steps, name, cure.result).kind != "other"
 
-    def _reopen(self, group: Sequence[Measured]) -> None:
-        """Has those measured anew, once, that showed nothing beside less than what is known to gain
-        much by now: it may have hidden what they gain."""
-        for each in group:
-            much = {other.candidate.name for other in held_beside(self._measured, [each])}
-            key = each.candidate.name, frozenset(much)
-            is_open = each.verdict not in ("gain", "another result") and not each.failed
-            if not each.pairs or each.on_runs or each.is_bound or not is_open:
-                continue
-            if not much <= {*each.beside} and key not in self._reopened:
-                self._reopened.add(key)
-                each.pairs, each.gain, each.why = [], None, ""
+    def _names_beside(self, each: Measured) -> frozenset[str]:
+        return frozenset(other.candidate.name for other in held_beside(self._measured, [each]))
+
+    def _may_be_hidden(self, each: Measured) -> bool:
+        """Whether it is measured anew, once, because it showed nothing beside less than what is
+        known to gain much by now: that may have hidden what it gains."""
+        is_shown = each.verdict in ("gain", "another result") or each.failed or each.ended
+        if not each.pairs or each.on_runs or each.is_bound or is_shown:
+            return False
+        much = self._names_beside(each)
+        return not much <= {*each.beside} and (each.candidate.name, much) not in self._reopened
+
+    def _is_claimed_alone(self, each: Measured) -> bool:
+        """Whether its gain is proven beside less than what would be on now: the few pairs of
+        another run beside that would take the place of its own."""
+        is_claimed = each.gain is not None and each.gain.is_claimed
+        return is_claimed and not self._names_beside(each) <= {*each.beside}
 
     def _wait_for_runs(self, group: list[Measured]) -> dict[str, Waiting]:
         """The cures that promise something in runs of their own, and were not tried, with the
@@ -254,19 +268,25 @@ class SwitchedTrials(ProgramRuns):
             each.way = "in one run"
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
-            each.pairs = newest_alike(self._beside_right(before[name] + steps.pairs(name)))
+            pairs = before[name] + steps.pairs(name)
+            ended = {other.candidate.name for other in self._measured if other.ended}
+            each.pairs = newest_alike([pair for pair in pairs if not ended & {*pair.beside}])
             each.rivals = max(1, rivals[each.is_bound])
             each.gain = gain_of_pairs(each.pairs, each.rivals, self._input_share)
+            if each.gain is not None and name in result.not_applied and not each.ended:
+                # It was on before: beside others it cannot be.
+                each.refused, each.why, each.applies = result.not_applied[name], "", True
             if each.gain is None and show_nothing(each.pairs):
                 each.why = f"none of {len(each.pairs)} pairs showed a gain"
             if each.candidate.cure.result != BOUND:
                 each.same = sameness_within_a_run(steps, name, each.candidate.cure.result)
-        joined = next((b.cure for b in steps.blocks if JOINED in b.cure), "") if steps else ""
-        pairs = steps.pairs(joined) if steps is not None else []
-        gain = gain_of_pairs(pairs, 1, self._input_share)
-        if gain is not None and not pairs[0].beside:
-            self._proven = set(joined.split(JOINED))
-            self._together = self._with_all(joined, pairs, gain)
+        blocks = steps.blocks if steps is not None else []
+        for joined in {block.cure: None for block in blocks if JOINED in block.cure}:
+            pairs, names = steps.pairs(joined) if steps is not None else [], joined.split(JOINED)
+            gain = gain_of_pairs(pairs, 1, self._input_share)
+            if gain is not None and not pairs[0].beside and not result.left_out(names):
+                self._proven = {*names}
+                self._together = self._with_all(joined, pairs, gain)
 
     def _with_all(self, joined: str, pairs: Sequence[Pair], gain: MeasuredGain) -> Trial:
         """Several cures that were switched as one in a run."""
@@ -285,8 +305,13 @@ class SwitchedTrials(ProgramRuns):
         )
 
     def _blame(self, group: list[Measured], result: ProgramResult, why: str) -> None:
-        """The cure that was on last is not tried again."""
+        """The cure that was switched on last is not tried again, or several as one not together."""
         last = result.steps.switched if result.steps is not None else ""
+        if JOINED in last:
+            # Each of them was proven before.
+            self._failed_together.append({*last.split(JOINED)})
+            self._remarks.append(f"{last}: {why}")
+            return
         for each in group:
             if each.candidate.name == last:
                 each.why, each.failed, each.last_lines = why, True, result.last_lines

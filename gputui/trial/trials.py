@@ -96,6 +96,7 @@ class Trials(SwitchedTrials):
             self._try_all()
         except KeyboardInterrupt:
             self.is_interrupted = True
+        self._judge()
         return self._outcome()
 
     def _try_all(self) -> None:
@@ -319,11 +320,14 @@ class Trials(SwitchedTrials):
         """The gains that are claimed in runs of their own, from the same beginning as one without:
         whether results stay the same step by step, and what they bring together."""
         proven = proven_compatible(self._measured)
-        if not proven or {each.candidate.name for each in proven} == self._from_start:
+        together_names = {each.candidate.name for each in proven}
+        if not proven or together_names == self._from_start:
+            return
+        if any(together_names >= names for names in self._failed_together):
             return
         if len(proven) == 1 and proven[0].on_runs:
             return  # its runs have shown both
-        is_measured = len(proven) == 1 or {each.candidate.name for each in proven} == self._proven
+        is_measured = len(proven) == 1 or together_names == self._proven
         if is_measured and not self._round and all(each.same.kind != "unknown" for each in proven):
             return  # others first
         if is_measured:
@@ -357,7 +361,9 @@ class Trials(SwitchedTrials):
         self._request.tell(f"together: {', '.join(names)}")
         result = self._run(RunPlan(held=held, constant=constant), self._until_measured())
         step = run_step(result)
-        why = result.left_out(names) or result.failure
+        why = result.left_out(names) or result.failed
+        if result.failure:
+            self._failed_together.append({*names})
         if step is None or result.ended or why or not times[""]:
             self._remarks.append(f"together: {why or result.ended_by or 'no steps'}")
             return
@@ -370,7 +376,7 @@ class Trials(SwitchedTrials):
                 each.same = same if same.kind != "unknown" else each.same
         if self._from_start:
             together.clear()  # of fewer of them
-        self._from_start = {each.candidate.name for each in proven}
+        self._from_start = together_names
         together.append(step)
         if self._left_s > 1.2 * self._longest_s():
             again = self._run(RunPlan(held=held, constant=constant), self._until_measured())
@@ -419,7 +425,9 @@ class Trials(SwitchedTrials):
         names = tuple(each.candidate.name for each in proven)
         self._request.tell(f"with {JOINED.join(names)}, to compare results")
         result = self._run(RunPlan(held=names, warm_s=EARLY_S), self._until_compared)
-        why = result.left_out(names) or result.failure
+        why = result.left_out(names) or result.failed
+        if result.failure:
+            self._failed_together.append({*names})
         if result.steps is None or result.ended or why:
             self._remarks.append(f"with {what}: {why or result.ended_by or 'no steps'}")
             return

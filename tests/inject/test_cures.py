@@ -17,6 +17,7 @@ import gputui.cures
 from gputui.cures import EXACT, Application, Cure, answering, cures, replaced
 from gputui.inject.environment import trial_environment
 from gputui.model.leaves import LEAVES, Leaf
+from gputui.trial.blocks import BlockReader
 
 SAYS = """
 import gc, sys
@@ -142,6 +143,46 @@ def test_a_cure_that_ends_below_another_leaves_nothing_of_it(
     assert module.called() == "upper"
     application.switch("upper", False)
     assert module.called() == ""
+
+
+def test_a_cure_that_fails_when_it_goes_on_again_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it raises: else more of its blocks are waited for."""
+
+    class Once(Cure):
+        name, library, result = "once", None, EXACT
+
+        def apply(self, _library: object) -> Callable[[], None]:
+            if calls:
+                raise RuntimeError("it is not here any more")
+            calls.append(1)
+            return lambda: None
+
+    calls: list[int] = []
+    monkeypatch.setattr(gputui.cures, "cures", lambda: {"once": Once})
+    application = Application((), str(tmp_path), ("once",))
+    application.imported(None)
+    assert application.switch("once", True)
+    assert application.switch("once", False)
+    assert not application.switch("once", True)
+    reader = BlockReader(tmp_path)
+    reader.poll()
+    assert reader.not_applied == {"once": "RuntimeError: it is not here any more"}
+
+
+def test_an_attribute_that_was_none_is_none_again() -> None:
+    class Base:
+        inherited = 1
+
+    class Owner(Base):
+        own = None
+
+    undo = replaced((Owner, "own", 2), (Owner, "inherited", 3), (Owner, "missing", 4))
+    assert (Owner.own, Owner.inherited) == (2, 3)
+    undo()
+    assert (Owner.own, Owner.inherited) == (None, 1)
+    assert {*vars(Owner)} & {"own", "inherited", "missing"} == {"own"}
 
 
 EACH_CURE = Path(__file__).with_name("programs") / "each_cure.py"

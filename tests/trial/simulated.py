@@ -328,6 +328,8 @@ class SimulatedTrial(in_program.TrialInProgram):  # type: ignore[misc, name-defi
             steps.blocks.append(msgspec.convert(row, Block))
         elif "site" in row:
             steps.site = row["site"]
+        elif "switch" in row:
+            steps.switched = row["switch"]
         elif "over" in row:
             steps.over = row["over"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import random
 import types
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,15 @@ class Simulated(NamedTuple):
     gains: Mapping[str, float]
     refused_alone: str = ""
     """A cure that can be switched, but not be on in a run without any other."""
+    refused_beside: Mapping[str, Collection[str]] = {}
+    """Cures that cannot be on while these others are."""
+    ends_beside: Mapping[str, Collection[str]] = {}
+    """Cures that find out that they are wrong while these others are on."""
+    ends_alone: str = ""
+    """A cure that finds out that it is wrong where none is switched."""
+    fails_with: Collection[str] = ("?",)
+    """The program fails while these are on."""
+    noise: float = 0.02
 
 
 class _Cures(Switches):
@@ -57,15 +66,28 @@ class _Cures(Switches):
 
     def switch(self, name: str, on: bool) -> bool:
         self.ask((name,))
-        if name in self.refused:
+        is_refused = {*self.undo} >= {*self._simulated.refused_beside.get(name, "?")}
+        if name in self.refused or (on and is_refused):
             self._run.not_applied[name] = "it is not here"
         if name in self._run.not_applied:
             return False
         super().switch(name, on)
+        self._set_gain()
+        return True
+
+    def _set_gain(self) -> None:
         on = [name for name in self.undo if name not in self._constant]
         self._program.gain = math.prod(self._simulated.gains[each] for each in on)
         self._program.is_on = bool(on)
-        return True
+
+    def look(self) -> None:
+        for name in [*self.undo]:
+            is_alone = name == self._simulated.ends_alone and not self._run.is_switched
+            if is_alone or {*self.undo} >= {*self._simulated.ends_beside.get(name, "?")}:
+                self._run.ended[name] = self._run.not_applied[name] = "it is wrong"
+                for other in [*self.undo][[*self.undo].index(name) :]:
+                    self.undo.pop(other)
+                self._set_gain()
 
 
 class Spent(NamedTuple):
@@ -74,6 +96,7 @@ class Spent(NamedTuple):
     """With what each was, in their order."""
     seeds: list[int]
     """Those of the orders of blocks."""
+    told: list[str]
 
     def trial(self, cure: str) -> Trial:
         return next(each for each in self.outcome.trials if each.cure == cure)
@@ -98,10 +121,12 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
         ) -> ProgramResult:  # fmt: skip
             run = SimulatedRun()
             run.steps.source = "optimizer"
+            run.is_switched = bool(made.switched)
+            ending = ChildEnding(0, None, "")
             work = simulated.step_s / math.prod(
                 simulated.gains.get(name, 1.0) for name in made.constant
             )
-            program = Program(lambda _: work * math.exp(rng.gauss(0.0, 0.02)))
+            program = Program(lambda _: work * math.exp(rng.gauss(0.0, simulated.noise)))
             program.now_s = simulated.start_s
             program.now_s += COMPILES_S * any("compile" in name for name in made.constant)
             monkeypatch.setattr(
@@ -118,6 +143,9 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             began_s, first_s, over = now_s[0], None, ""
             while not over:
                 program.step()
+                if {*switches.undo} >= {*simulated.fails_with}:
+                    ending = ChildEnding(1, None, "exit code 1")
+                    break
                 trial.step(site, 0, 0)
                 now_s[0] = began_s + program.now_s
                 if run.steps.site:
@@ -129,15 +157,18 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             seeds.extend([made.seed] * bool(made.switched))
             return ProgramResult(
                 run.steps, frozenset(simulated.gains), run.not_applied, {},
-                ChildEnding(0, None, ""), over, program.now_s, first_s, (),
+                ending, over, program.now_s, first_s, (), ended=run.ended,
             )  # fmt: skip
 
         monkeypatch.setattr(program_runs, "run_once", run_once)
         loaded = loaded_once(str(DATA / "faults" / f"{fault}.gputui.gz"))
         diagnosis = diagnosis_of(loaded.session, loaded.run, None)
         chosen = tuple(plan(diagnosis.findings, diagnosis.functions))
-        request = Request(("python",), chosen, diagnosis, budget_s, folder=Path("/"))
-        return Spent(Trials(request).run(), runs, seeds)
+        told: list[str] = []
+        request = Request(
+            ("python",), chosen, diagnosis, budget_s, folder=Path("/"), tell=told.append
+        )
+        return Spent(Trials(request).run(), runs, seeds, told)
 
     return spend
 
@@ -235,3 +266,72 @@ def test_no_gain_is_claimed_beside_a_run_in_which_what_it_goes_with_was_not_on(s
     spent = spend("collected_each", Simulated(10.0, 0.3, gains, "gc_collect_idle"), 250.0)
     assert spent.trial("gc_collect_idle").verdict == "gain"
     assert spent.trial("accumulation_merged").verdict != "gain"
+
+
+@pytest.mark.parametrize("is_wrong", [False, True], ids=["is refused", "ends"])
+def test_all_together_is_without_what_is_refused_or_ends_within_it(spend, is_wrong: bool) -> None:
+    """The others are measured as one in the same run, and no run is made with what is refused."""
+    gains = {"copies_kept": 1.4, "items_together": 1.3, "pinned_results": 1.35}
+    beside = {"pinned_results": ("copies_kept", "items_together")}
+    kind = "ends_beside" if is_wrong else "refused_beside"
+    spent = spend("pageable", Simulated(10.0, 0.2, gains, **{kind: beside}), 150.0)
+    together = spent.outcome.together
+    assert together is not None
+    assert (together.cure, together.way) == ("copies_kept + items_together", "in one run")
+    assert together.gain == pytest.approx(1.82, rel=0.05)
+    assert together.pairs == 6
+    assert spent.trial("pinned_results").verdict == ("not tried" if is_wrong else "gain")
+    assert not any("pinned_results" in run for run in spent.runs[2:])
+
+
+def test_what_was_proven_beside_a_cure_that_ends_later_is_proven_no_more(spend) -> None:
+    """That ends where results are compared: what was measured beside it is measured anew."""
+    gains = {"copies_kept": 4.0, "pinned_results": 1.6}
+    spent = spend("pageable", Simulated(10.0, 0.2, gains, ends_alone="copies_kept"), 150.0)
+    assert spent.trial("copies_kept").verdict == "not tried"
+    more = spent.trial("pinned_results")
+    assert (more.verdict, more.beside) == ("gain", ())
+    assert more.off_ns == pytest.approx(0.2e9, rel=0.05)
+
+
+def test_what_is_measured_beside_one_that_ends_is_measured_without_it(spend) -> None:
+    """In the same run."""
+    gains = {"copies_kept": 4.0, "pinned_results": 1.6}
+    ends = {"copies_kept": ("pinned_results",)}
+    spent = spend("pageable", Simulated(10.0, 0.2, gains, ends_beside=ends), 150.0)
+    assert spent.trial("copies_kept").verdict == "not tried"
+    more = spent.trial("pinned_results")
+    assert (more.verdict, more.beside) == ("gain", ())
+    assert more.gain == pytest.approx(1.6, rel=0.05)
+    assert sum("pinned_results" in run for run in spent.runs) == 2
+
+
+def test_gains_are_gains_though_the_program_fails_with_all_of_them(spend) -> None:
+    gains = {"copies_kept": 1.4, "items_together": 1.3}
+    spent = spend("pageable", Simulated(10.0, 0.2, gains, fails_with=gains), 150.0)
+    assert {spent.trial(name).verdict for name in gains} == {"gain"}
+    assert spent.outcome.together is None
+    assert len(spent.runs) == 2
+    assert any(
+        "copies_kept + items_together: the program fails" in said for said in spent.outcome.remarks
+    )
+
+
+@pytest.mark.parametrize(
+    ("step_s", "noise", "budget_s"), [(0.1, 0.25, 120.0), (0.2, 0.25, 113.0), (0.05, 0.5, 92.0)]
+)
+def test_what_was_proven_once_stays_so(spend, step_s: float, noise: float, budget_s: float) -> None:
+    """Where steps differ much more pairs were wanted of it, and had in a run with others on: the
+    few that time was left for took the place of those that had proven it."""
+    gains = {"copies_kept": 3.0, "pinned_results": 2.0, "items_together": 1.6}
+    spent = spend("pageable", Simulated(8.0, step_s, gains, noise=noise), budget_s)
+    proven = {line.split()[1].rstrip(",") for line in spent.told if line.startswith("proven: ")}
+    assert proven
+    assert {spent.trial(name).verdict for name in proven} == {"gain"}
+
+
+def test_what_showed_nothing_says_so_where_no_time_is_left_to_try_it_beside_others(spend) -> None:
+    gains = {"copies_kept": 4.0, "pinned_results": 1.25, "items_together": 1.0}
+    spent = spend("pageable", Simulated(8.0, 0.1, gains, noise=0.3), 52.0)
+    assert spent.trial("copies_kept").verdict == "gain"
+    assert spent.trial("pinned_results").pairs

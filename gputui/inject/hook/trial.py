@@ -13,7 +13,7 @@ by gputui.trial.blocks:
     {"seen": marks of a site, "source": source}          at its first mark, the second, 4th, 8th ...
     {"site": name, "source": source, "steps": of a block, "first": losses before it,
      "is_fork": bool}                                                   first
-    {"switch": cure}                                                    when one goes on
+    {"switch": cure}                                                    when one goes on, or "A + B"
     {"pair": n, "cure": name, "on": bool, "ns": time, "steps": n, "first": ordinal,
      "settled_ns": time, "settled_steps": n, "waited_ns": time, "beside": [name, ...]}
                     a block, what went before it from a switch on, and waiting for loaders in both;
@@ -45,7 +45,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from typing import Any, Callable, Iterator, Sequence  # noqa: UP035
+from typing import Any, Callable, Iterable, Iterator, Sequence  # noqa: UP035
 
 from .step_sites import LOOP_END, MOST_ENDS, StepSite, StepSites
 from .trial_results import HELD_OUTPUTS, ProgramResults
@@ -444,7 +444,13 @@ class TrialInProgram:
         if self._said_active is not None:
             joined = [name for name in self._said_active if JOINED in name]
             every = [name for name in every if name in self._said_active] + joined
-        return [name for name in every if self._may_be_on(name)]
+        # What was asked for may have been refused meanwhile: the others go on until gputui says.
+        return self._usable(every) or self._usable(
+            name for name in self._plan.cures if name not in self._plan.bounds
+        )
+
+    def _usable(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self._may_be_on(name)]
 
     def _may_be_on(self, name: str) -> bool:
         return all(
@@ -517,11 +523,13 @@ class TrialInProgram:
                 self._cures.switch(name, True)
         wanted = [name for name in self._beside if self._may_be_on(name)]
         wanted += block.cure.split(JOINED) if block.on else ()
+        switched = block.cure.split(JOINED)
         for name in self._switched_off_to(wanted):
-            self._say({"switch": name})
+            self._say({"switch": block.cure if name in switched else name})
             if not self._cures.switch(name, True):
                 self._failed = self._failed | {name}
-                return False
+                if name in switched:
+                    return False
         if block.pair is None and block.cure:
             took_ns = time.perf_counter_ns() - self._switch_since_ns
             longest_ns = max(took_ns, self._switch_ns.get(block.cure, 0))
@@ -534,7 +542,8 @@ class TrialInProgram:
         of those that are switched."""
         on = self._cures.undo if self._cures is not None else ()
         always = [name for name in self._plan.beside if name in on]
-        return [*always, *(name for name in self._switched_on() if name not in cure.split(JOINED))]
+        others = [name for name in self._switched_on() if name not in cure.split(JOINED)]
+        return sorted({*always, *others})
 
     def _switched_on(self) -> list[str]:
         """Those of the cures that are switched which are on, in their order."""
