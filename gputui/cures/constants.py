@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 LEAST_VALUES = 1 << 16
 """Of a tensor from which it is worth to keep it."""
-MOST_CONSTANTS = 32
+MOST_CONSTANTS, MOST_KNOWN = 32, 1024
+"""Constants that are kept, and of how many the shapes are known."""
 _MADE = ("ones", "zeros", "full", "eye")
 _VIEWS = ("unsqueeze", "view", "reshape", "expand", "contiguous", "transpose", "t", "__getitem__")
 _FOLLOWS = (
@@ -61,6 +62,8 @@ class ConstantsKept(Redirected):
     def apply(self, torch: Any) -> Undo:
         self._kind = self._kind or class_of_later(torch, self, self._go_on)
         self._kept: dict[Any, tuple[Any, Any]] = {}
+        self._likes: dict[Any, Any] = {}
+        self._follows: dict[Any, tuple[Any, Any]] = {}
         self._room = min(free_bytes_of_gpu(torch) // 8, MOST_BYTES)
         return super().apply(torch)
 
@@ -86,9 +89,15 @@ class ConstantsKept(Redirected):
         def later() -> Any:
             self._calls_on += 1
             words = {**kwargs, "device": self._device(kwargs.get("device"))}
-            like = function(*args, **{**kwargs, "device": "meta"})
-            key = (function.__name__, _key(args), _key(tuple(words.items())), like.dtype)
-            return self._made(key, like, words["device"], lambda: function(*args, **words))
+            dtype = torch.get_default_dtype()
+            key = (function.__name__, _key(args), _key(tuple(words.items())), dtype)
+            if len(self._likes) > MOST_KNOWN:
+                self._likes.clear()
+            if key not in self._likes:
+                self._likes[key] = function(*args, **{**kwargs, "device": "meta"})
+            return self._made(
+                key, self._likes[key], words["device"], lambda: function(*args, **words)
+            )
 
         return later
 
@@ -134,36 +143,29 @@ class ConstantsKept(Redirected):
 
     def _go_on(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What follows from constants, later; NotImplemented where one is used."""
-        torch, kind = self._torch, self._kind
-        name = getattr(function, "__name__", "")
+        kind, name = self._kind, getattr(function, "__name__", "")
         first: Any = args[0] if args else None
         if type(first) is kind and first.value.tensor is None and writes_to_first(name):
             _give(first)
             return NotImplemented
         given = (*args, *kwargs.values())
         laters = [each for each in given if type(each) is kind]
-        if any(each.value.tensor is not None for each in laters) or type(first) is not kind:
-            return NotImplemented
-        others = [each for each in given if type(each) is not kind]
-        device = first.device
-        if name in ("to", "cuda"):
-            place, words = self._moved(name, args[1:], kwargs)
-            if words is None:
-                return NotImplemented
-            like, device = first.like.to(**words), place or device
-        elif name in _FOLLOWS and _are_plain(torch, others):
-            if any(each.device != device for each in laters):
-                return NotImplemented
-            like = function(
-                *(each.like if type(each) is kind else each for each in args),
-                **{k: v.like if type(v) is kind else v for k, v in kwargs.items()},
-            )
-        else:
-            return NotImplemented
-        if not isinstance(like, torch.Tensor):
+        if (
+            type(first) is not kind or name not in (*_FOLLOWS, "to", "cuda")
+            or any(each.value.tensor is not None for each in laters)
+            or any(hasattr(each, "data_ptr") for each in given if type(each) is not kind)
+        ):  # fmt: skip
             return NotImplemented
         parts = tuple(each.key if type(each) is kind else _key(each) for each in args)
-        words_of = tuple((k, v.key if type(v) is kind else _key(v)) for k, v in kwargs.items())
+        words = tuple((k, v.key if type(v) is kind else _key(v)) for k, v in kwargs.items())
+        key = name, parts, words
+        if len(self._follows) > MOST_KNOWN:
+            self._follows.clear()
+        if key not in self._follows:
+            self._follows[key] = self._like_of(name, function, args, kwargs)
+        like, device = self._follows[key]
+        if like is None:
+            return NotImplemented
 
         def build() -> Any:
             return function(
@@ -171,12 +173,31 @@ class ConstantsKept(Redirected):
                 **{k: v.build() if type(v) is kind else v for k, v in kwargs.items()},
             )
 
-        made = self._made((name, parts, words_of, str(device)), like, device, build)
+        made = self._made((*key, str(device)), like, device, build)
         if name in (*_VIEWS, *_SAME) and device == first.device:
             made.whole = first
             derive = functools.partial(_called, function, args[1:], kwargs)
             first.parts.append((weakref.ref(made), derive))
         return made
+
+    def _like_of(self, name: str, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """A tensor without memory of what follows from constants, and its device; None where that
+        does not."""
+        torch, kind, first = self._torch, self._kind, args[0]
+        given = (*args, *kwargs.values())
+        laters = [each for each in given if type(each) is kind]
+        others = [each for each in given if type(each) is not kind]
+        device = first.device
+        if name in ("to", "cuda"):
+            place, words = self._moved(name, args[1:], kwargs)
+            return (None, None) if words is None else (first.like.to(**words), place or device)
+        if not _are_plain(torch, others) or any(each.device != device for each in laters):
+            return None, None
+        like = function(
+            *(each.like if type(each) is kind else each for each in args),
+            **{k: v.like if type(v) is kind else v for k, v in kwargs.items()},
+        )
+        return (like, device) if isinstance(like, torch.Tensor) else (None, None)
 
     def _moved(self, name: str, args: Any, kwargs: Any) -> tuple[Any, dict[str, Any] | None]:
         """Where it goes, and of which type it is there; None for what says anything else."""
@@ -243,6 +264,6 @@ def _are_plain(torch: Any, values: Any) -> bool:
 
 def _key(value: Any) -> Any:
     """A plain value as a key: True is no 1, and a slice has its ends."""
-    if type(value) in (tuple, list) or hasattr(value, "numel"):
+    if isinstance(value, (tuple, list)):
         return tuple(map(_key, value))
     return type(value).__name__, str(value)
