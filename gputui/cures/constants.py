@@ -138,17 +138,20 @@ class ConstantsKept(Redirected):
 
         later = self._kind(like.shape, like.dtype, device, Value(torch, self, now))
         later.key, later.like, later.build = key, like, build_now
-        later.whole, later.parts = None, []
+        later.whole, later.parts, later.is_own = None, [], False
         return later
 
     def _go_on(self, function: Any, args: Any, kwargs: Any) -> Any:
         """What follows from constants, later; NotImplemented where one is used."""
         kind, name = self._kind, getattr(function, "__name__", "")
         first: Any = args[0] if args else None
-        if type(first) is kind and first.value.tensor is None and writes_to_first(name):
-            _give(first)
-            return NotImplemented
         given = (*args, *kwargs.values())
+        if _may_write(name, kwargs):
+            for each in given:
+                for one in each if isinstance(each, (tuple, list)) else (each,):
+                    if type(one) is kind:
+                        _give(one)
+            return NotImplemented
         laters = [each for each in given if type(each) is kind]
         if (
             type(first) is not kind or name not in (*_FOLLOWS, "to", "cuda")
@@ -220,14 +223,31 @@ _SAME = ("to", "type", "float", "half", "bfloat16", "long", "int", "bool")
 """What gives the same tensor where it is of that type already."""
 
 
+_MEMORY = (
+    "data_ptr", "numpy", "__array__", "__dlpack__", "storage", "untyped_storage", "_typed_storage",
+    "share_memory_", "__get__", "__reduce_ex__", "__deepcopy__", "set_",
+)  # fmt: skip
+"""What gives its memory away, to which anything may be written."""
+
+
+def _may_write(name: str, kwargs: Any) -> bool:
+    is_of_lists = name.startswith(("_foreach", "_fused", "_amp"))
+    return writes_to_first(name) or name in _MEMORY or is_of_lists or "out" in kwargs
+
+
 def _called(function: Any, args: Any, kwargs: Any, whole: Any) -> Any:
     return function(whole, *args, **kwargs)
 
 
 def _give(later: Any) -> None:
     """Make a tensor the program's own, which writes to it, with all that shares its memory."""
+    if later.value.tensor is not None:
+        if not later.is_own:
+            later.value.tensor, later.is_own = later.value.tensor.clone(), True
+        return
     while later.whole is not None and later.whole.value.tensor is None:
         later = later.whole
+    later.is_own = True
     if later.whole is None:
         later.value.tensor = later.build()
     else:
@@ -240,7 +260,7 @@ def _give(later: Any) -> None:
         for reference, derive in whole.parts:
             part = reference()
             if part is not None and part.value.tensor is None:
-                part.value.tensor = derive(whole.value.tensor)
+                part.value.tensor, part.is_own = derive(whole.value.tensor), True
                 wholes.append(part)
 
 

@@ -422,8 +422,7 @@ class EmptyCacheIdle(Idled):
         )  # fmt: skip
 
     def useless(self, _torch: Any) -> str | None:
-        is_called = self._calls >= self.least_calls
-        return None if is_called else "the loop does not call torch.cuda.empty_cache()"
+        return None if self._calls else "it does not call torch.cuda.empty_cache()"
 
 
 class CupyPoolKept(Cure):

@@ -2081,6 +2081,11 @@ def constants_kept():
         300,
         89700,
     )
+    both = [torch.zeros(300, 300) for _ in range(2)]
+    assert both[0].sum() == both[1].sum() == 0
+    both[0].numpy().fill(1)
+    torch._foreach_add_(both, 2.0)
+    assert (both[0].mean(), both[1].mean(), torch.zeros(300, 300).sum()) == (3, 2, 0)
     torch.where(MASKS[0](300), 0.0, x).sum().backward()
     assert x.grad.equal(torch.ones(300, 300).tril())
     return made.count
