@@ -573,3 +573,53 @@ def test_waits_for_a_loaders_workers_are_timed_whoever_makes_its_batches(
     assert waited[0] is None
     assert waited[-1] is not None
     assert waited[-1] > 0
+
+
+class RankInStep(in_program.TrialInProgram):
+    """A rank whose files are here."""
+
+    said: dict[str, dict[str, Any]]
+
+    def _say(self, row: dict[str, Any]) -> None:
+        self.rows = [*getattr(self, "rows", ()), row]
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        return self.said.get(name)
+
+    def _write_whole(self, name: str, row: dict[str, Any]) -> None:
+        self.said[name] = row
+
+
+@pytest.mark.parametrize("asked", [("a", "c"), ("a", "c", "d")])
+def test_ranks_have_the_same_on_soon_after_one_has_refused_a_cure_or_heard_later(
+    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+) -> None:
+    """What is asked for from a pair on may be written between two ranks' looks at it."""
+    monkeypatch.setattr(threading.Condition, "wait", threading.Condition.wait)
+
+    class Refuses(Switches):
+        def switch(self, name: str, on: bool) -> bool:
+            return not (on and name == "b" and refuses) and super().switch(name, on)
+
+    refuses, said = False, {}
+    plan = {"cures": ["a", "b", "c", "d"], "warm_s": 0.0, "block_s": 0.0, "seed": 3}
+    ranks = []
+    for rank, cures in enumerate((Switches(), Refuses())):
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        trial = RankInStep(in_program.Plan(json.dumps(plan)), "", cures, ())
+        trial.said = said
+        ranks.append((trial, trial.sites.add("optimizer", "SGD"), cures))
+    differed = []
+    for step in range(1200):
+        for trial, site, _ in ranks:
+            trial.step(site, 0, 0)
+            pair = max((row.get("pair", 0) for row in trial.rows), default=0)
+            if step >= 600 and pair and "trial-active" not in said:
+                said["trial-active"] = {"cures": [*asked], "from": pair}
+        refuses = refuses or step == 300
+        on = [{*cures.undo} for _, _, cures in ranks]
+        if on[0] != on[1]:
+            differed.append(step)
+    assert {row["cure"] for row in ranks[0][0].rows[-50:] if "pair" in row} == {*asked}
+    assert [step for step in differed if step < 300 or step > 630] == []

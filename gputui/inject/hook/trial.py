@@ -28,7 +28,8 @@ gputui may write `trial-active` there: the cures that get pairs from now on, sev
 switched as one as "A + B", and those that are on in both blocks of each pair, as JSON.
 
 Ranks of a job on one host decide together: rank 0 says in `trial-start` from which step on, and of
-how many steps blocks are, and from there all is counted alike.
+how many steps blocks are, and from there all is counted alike, and drawn by the pairs' numbers. What
+one of them refuses is on in the others until gputui has heard of it, for a pair or two.
 
 If anything fails here, the program goes on without. Python 3.8 and later; nothing of gputui is
 imported, because the program may use another interpreter.
@@ -128,7 +129,6 @@ class TrialInProgram:
         self.results = ProgramResults(self._say)
         self._pid = os.getpid()
         self._is_fork = False
-        self._random = random.Random(plan.seed)
         self._site: StepSite | None = None
         self._synchronize: Callable[[], Any] | None = None
         self._torch: Any = None
@@ -366,26 +366,25 @@ class TrialInProgram:
             while pair < AS_IT_IS:
                 yield _Block(pair, "", False, steps)
                 pair += 1
-        turn: list[str] = []
         while every and pair < plan.most_pairs:
-            # What was said meanwhile: one that gains may get all pairs until that is proven.
-            turn = [cure for cure in turn if cure in every]
-            if not turn:
-                are_alone = pair < len(first) * ALONE_PAIRS
-                turn = (
-                    [cure for cure in every if are_alone and cure in first]
-                    or [cure for cure in every if cure not in plan.bounds]
-                    or every[:]
-                )
-                self._random.shuffle(turn)
-            cure = turn.pop()
-            order = [False, True]
-            self._random.shuffle(order)
+            are_alone = pair < len(first) * ALONE_PAIRS
+            turn = (
+                [cure for cure in every if are_alone and cure in first]
+                or [cure for cure in every if cure not in plan.bounds]
+                or every[:]
+            )
+            # By the pair's number alone: what one rank heard later, or refused, it does as others
+            # do as soon as it has the same cures.
+            number, place = divmod(pair, len(turn))
+            random.Random(f"{plan.seed} turn {number}").shuffle(turn)
+            cure, order = turn[place], [False, True]
+            drawn = random.Random(f"{plan.seed} pair {pair}")
+            drawn.shuffle(order)
             if not apart:
                 steps = self._steps_beside(usual)
                 settles = max(1, steps // 2)
             if apart:
-                yield _Block(None, cure, order[0], 1 + self._random.randrange(apart))
+                yield _Block(None, cure, order[0], 1 + drawn.randrange(apart))
             for wanted in order:
                 many = self._steps_with(cure, steps) if wanted and not apart else steps
                 yield _Block(None, cure, wanted, max(settles, many // 2))
@@ -499,12 +498,15 @@ class TrialInProgram:
             if block is None:
                 self._end("all pairs were measured")
                 return
-            if block.cure and not self._may_be_on(block.cure):
-                continue
             if block.pair is None:
                 self._settles_from = site.count, time.perf_counter_ns()
                 self._waited_ns = 0
-            if self._switched(block):
+            if (not block.cure or self._may_be_on(block.cure)) and self._switched(block):
+                break
+            if self._leads or self._follows:
+                # Others may have it on meanwhile: this one counts as many steps without it.
+                block = _Block(None, "", False, block.steps)
+                self._switched(block)
                 break
         self._block = block
         self._until = site.count + block.steps
