@@ -330,8 +330,10 @@ class Trials(SwitchedTrials):
         is_measured = len(proven) == 1 or together_names == self._proven
         if is_measured and not self._round and all(each.same.kind != "unknown" for each in proven):
             return  # others first
+        # Once others had their turn all that is left may be for it.
+        left_s = self._all_left_s if self._round else self._left_s
         if is_measured:
-            self._compare(proven)
+            self._compare(proven, left_s)
             return
         times = self._times
         together = times.setdefault("all", [])
@@ -341,8 +343,6 @@ class Trials(SwitchedTrials):
         )
         longest_s = max(each.ready_s or 0.0 for each in proven)
         run_s = max(self._start_s, longest_s) + MEASURED_S
-        # Once others had their turn all that is left may be for it.
-        left_s = self._all_left_s if self._round else self._left_s
         if not self._plain and left_s > 2.0 * run_s:
             self._plain_run()
             left_s -= run_s
@@ -387,6 +387,8 @@ class Trials(SwitchedTrials):
         if len(times[""]) < 2 and self._left_s > 1.2 * self._longest_s():
             self._plain_run()
         self._set_together(proven, names, together, same)
+        if same.kind == "other" and not constant:
+            self._compare_each(proven)
 
     def _set_together(
         self,
@@ -411,14 +413,13 @@ class Trials(SwitchedTrials):
         )
         self._together = with_gain(trial, gain_of_runs(off, on, 1, others))
 
-    def _compare(self, proven: Sequence[Measured]) -> None:
+    def _compare(self, proven: Sequence[Measured], left_s: float) -> None:
         """Whether results stay the same, step by step, with cures whose gains were measured in one
         run: of another run with them from soon after its start, beside the first steps of that one,
         or where these are too few, beside a run as it is."""
         run_s = self._start_s + MEASURED_S
-        left_s = self._all_left_s if self._round else self._left_s
         self._remarks = [each for each in self._remarks if not each.startswith(NOT_TOGETHER)]
-        what = "all of them" if len(proven) > 1 else "it"
+        what = "all of them" if len(proven) > 1 else proven[0].candidate.name
         if left_s < run_s:
             self._remarks.append(f"{NOT_TOGETHER} with {what} from its start, to compare results")
             return
@@ -442,9 +443,16 @@ class Trials(SwitchedTrials):
         self._from_start = set(names)
         for each in proven:
             each.same = same if same.kind != "unknown" else each.same
-        if self._together is not None:
+        if self._together is not None and {*self._together.cure.split(JOINED)} == {*names}:
             verdict: Verdict = "gain" if same.kind != "other" else "another result"
             self._together = structs.replace(self._together, verdict=verdict, same=same.text)
+        if same.kind == "other":
+            self._compare_each(proven)
+
+    def _compare_each(self, proven: Sequence[Measured]) -> None:
+        """Which of those with which results are others it is: the others' gains count."""
+        for each in proven if len(proven) > 1 else ():
+            self._compare([each], self._all_left_s)
 
     # --- the outcome
 

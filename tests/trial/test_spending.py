@@ -44,6 +44,8 @@ class Simulated(NamedTuple):
     """A cure that finds out that it is wrong where none is switched."""
     fails_with: Collection[str] = ("?",)
     """The program fails while these are on."""
+    other_results: Collection[str] = ()
+    """Cures with which losses are others."""
     noise: float = 0.02
 
 
@@ -151,6 +153,12 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
                 if run.steps.site:
                     first_s = first_s or program.now_s
                     over = until(run, program.now_s)
+            if simulated.other_results:
+                run.steps.first = 20 if made.switched else 4
+                is_other = {*made.held} & {*simulated.other_results}
+                run.steps.losses = [
+                    (5.0 - 0.01 * n) * (1.5 if is_other and n > 4 else 1.0) for n in range(60)
+                ]
             what = [name for name in (*made.switched, *made.held, *made.constant)
                     if name in simulated.gains]  # fmt: skip
             runs.append(", ".join(what) or "as it is")
@@ -335,3 +343,15 @@ def test_what_showed_nothing_says_so_where_no_time_is_left_to_try_it_beside_othe
     spent = spend("pageable", Simulated(8.0, 0.1, gains, noise=0.3), 52.0)
     assert spent.trial("copies_kept").verdict == "gain"
     assert spent.trial("pinned_results").pairs
+
+
+def test_a_gain_counts_though_another_one_changes_results(spend) -> None:
+    """With all of them on they are others': it is asked of each, then."""
+    gains = {"copies_kept": 1.4, "items_together": 1.3}
+    program = Simulated(10.0, 0.2, gains, other_results=("items_together",))
+    spent = spend("pageable", program, 150.0)
+    assert spent.trial("copies_kept").verdict == "gain"
+    assert spent.trial("copies_kept").same.startswith("losses identical")
+    assert spent.trial("items_together").verdict == "another result"
+    together = spent.outcome.together
+    assert together is None or together.verdict == "another result"

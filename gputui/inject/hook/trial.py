@@ -28,8 +28,8 @@ gputui may write `trial-active` there: the cures that get pairs from now on, sev
 switched as one as "A + B", and those that are on in both blocks of each pair, as JSON.
 
 Ranks of a job on one host decide together: rank 0 says in `trial-start` from which step on, and of
-how many steps blocks are, and from there all is counted alike, and drawn by the pairs' numbers. What
-one of them refuses is on in the others until gputui has heard of it, for a pair or two.
+how many steps blocks are, and from there all is counted alike, and drawn by the pairs' numbers.
+What one of them refuses is on in the others until gputui has heard of it, for a pair or two.
 
 If anything fails here, the program goes on without. Python 3.8 and later; nothing of gputui is
 imported, because the program may use another interpreter.
