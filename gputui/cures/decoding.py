@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import sys
 import types
 from collections import deque
@@ -466,8 +467,9 @@ class KvCache(Cure):
     def useless(self, utils: Any) -> str | None:
         # A step is a token, in generate().
         codes = {
-            getattr(function, "__code__", None) for function in vars(utils.GenerationMixin).values()
-        }
+            getattr(inspect.unwrap(function), "__code__", None)
+            for function in vars(utils.GenerationMixin).values() if callable(function)
+        }  # fmt: skip
         frame: Any = sys._getframe()
         while frame is not None:
             config = frame.f_locals.get("generation_config") if frame.f_code in codes else None

@@ -1,4 +1,5 @@
-"""Padding that a whole batch of texts has, where a model of the program's own is given them."""
+"""Padding that a whole batch of texts has: at their end, where a model of the program's own is
+given them, and before prompts that transformers' generate() goes on with."""
 
 from __future__ import annotations
 
@@ -7,13 +8,15 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, combined, replaced
+from . import ANY, ROUNDING, CannotApply, Cure, Redirected, combined, replaced
 from .data import COLUMNS
 from .decoding import CHECKED, LEAST_TRIMMED, is_alike, with_forward
 from .unread import PaddedAgain
 from .waits import has_compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 LEAST_COLUMNS = 32
@@ -232,4 +235,76 @@ def _mapped(torch: Any, made: Any, change: Any) -> Any:
         return {key: _mapped(torch, made[key], change) for key in made}
     if type(made) in (tuple, list):
         return type(made)([_mapped(torch, each, change) for each in made])
+    return made
+
+
+# Prompts.
+
+_NOT_ALONE = ("past_key_values", "inputs_embeds", "position_ids", "cache_position", "streamer",
+              "assistant_model", "decoder_input_ids", "encoder_outputs", "prefix_allowed_tokens_fn",
+              "logits_processor", "stopping_criteria")  # fmt: skip
+"""What knows how long prompts are, or at which place a token is."""
+
+
+class PromptsTrimmed(Redirected):
+    """Prompts that are padded on the left as a whole batch are given to generate() without these
+    columns; what it gives has them. Tokens have their places by the mask, as transformers counts
+    them."""
+
+    name = "prompts_trimmed"
+    title = "generate() leaves out columns that are padding before all prompts of a batch"
+    answers = (ANY, "padding")
+    result = ROUNDING
+    is_certain = True
+    change = 'padding="longest" where prompts are made, not "max_length"'
+    library = "transformers.generation.utils"
+    in_one_run = False
+    forecast = None
+
+    def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
+        return ((utils.GenerationMixin, "generate"),)
+
+    def useless(self, _utils: Any) -> str | None:
+        return None if self._calls else "no generate() is given prompts padded as a whole"
+
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """Prompts that begin with columns that the mask leaves out of all."""
+        torch: Any = sys.modules["torch"]
+        words = dict(kwargs)
+        name = next((each for each in ("input_ids", "inputs") if each in words), "inputs")
+        if len(args) == 2:
+            words[name] = args[1]
+        ids: Any = words.get(name)
+        mask: Any = words.get("attention_mask")
+        if len(args) > 2 or not all(
+            type(each) is torch.Tensor and each.dim() == 2 for each in (ids, mask)
+        ):
+            return None
+        config = words.get("generation_config") or getattr(args[0], "generation_config", None)
+        is_other = getattr(args[0].config, "is_encoder_decoder", False)
+        most = words.get("max_new_tokens") or getattr(config, "max_new_tokens", None)
+        if (
+            is_other or not most or ids.shape != mask.shape or ids.shape[1] < LEAST_COLUMNS
+            or any(words.get(each) is not None for each in _NOT_ALONE)
+        ):  # fmt: skip
+            return None
+        count = int((mask.cumsum(1) == 0).all(0).sum()) // COLUMNS * COLUMNS
+        if count < LEAST_TRIMMED * ids.shape[1] or count >= ids.shape[1]:
+            return None
+        shorter = {
+            key: each[:, count:] if _has_columns(torch, each, ids.shape) else each
+            for key, each in words.items()
+        }
+        return lambda: _with_columns(torch, function(args[0], **shorter), ids[:, :count])
+
+
+def _with_columns(torch: Any, made: Any, before: Any) -> Any:
+    """What generate() gave, with the columns that it was not given."""
+
+    def whole(rows: Any) -> Any:
+        return torch.cat([before.repeat_interleave(len(rows) // len(before), 0), rows], 1)
+
+    if isinstance(made, torch.Tensor):
+        return whole(made)
+    made["sequences"] = whole(made["sequences"])
     return made

@@ -593,8 +593,13 @@ exec(
     "class GenerationMixin:\n"
     "    seen = []\n"
     "    step = staticmethod(lambda: None)\n"
-    "    def generate(self, generation_config=None, **options):\n"
+    "    config = None\n"
+    "    def generate(self, inputs=None, generation_config=None, **options):\n"
     "        self.step()\n"
+    "        if inputs is not None:\n"
+    "            self.seen.append(inputs.shape[1])\n"
+    "            made = inputs.repeat_interleave(2, 0)\n"
+    "            return {'sequences': made} if options.get('is_dict') else made\n"
     "        self.seen.append(options)\n"
     "        return tuple(options.items())\n",
     vars(generation),
@@ -2051,6 +2056,24 @@ MASKS = (
     lambda n: torch.zeros(n, n).fill_(3.0), lambda n: torch.eye(n)[1:, :2],
     lambda n: torch.nn.Transformer.generate_square_subsequent_mask(n),
 )  # fmt: skip
+
+
+@check
+def prompts_trimmed():
+    """How long the prompts are that generate() is given; what it gives has all columns."""
+    mixin, seen = generation.GenerationMixin(), []
+    generation.GenerationMixin.seen = seen
+    ids = torch.arange(1, 81).view(2, 40)
+    mask = torch.ones_like(ids)
+    mask[0, :20] = mask[1, :29] = 0
+    for words in ({"max_new_tokens": 3}, {}, {"max_new_tokens": 3, "streamer": 1}):
+        made = mixin.generate(ids, attention_mask=mask, **words)
+        assert made.equal(ids.repeat_interleave(2, 0))
+    made = mixin.generate(inputs=ids, attention_mask=mask, max_new_tokens=3, is_dict=True)
+    assert made["sequences"].equal(ids.repeat_interleave(2, 0))
+    mixin.generate(ids, attention_mask=mask.flip(1), max_new_tokens=3)
+    assert seen[1:3] == [40, 40] == [40, seen[4]]
+    return seen
 
 
 @check
