@@ -2076,6 +2076,58 @@ def prompts_trimmed():
     return seen
 
 
+class Adapted(torch.nn.Module):
+    """A linear layer with an adapter, which may be followed by something that is no product."""
+
+    def __init__(self, after=lambda x: x):
+        super().__init__()
+        self.base = torch.nn.Linear(32, 24)
+        self.down, self.up = torch.nn.Linear(32, 4, bias=False), torch.nn.Linear(4, 24, bias=False)
+        self.after, self.scale = after, 0.5
+
+    def forward(self, x):
+        return self.after(self.base(x) + self.up(self.down(x)) * self.scale)
+
+
+class AdaptedLinear(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(32, 24, bias=False)
+        self.a = torch.nn.Parameter(torch.randn(4, 32))
+        self.b = torch.nn.Parameter(torch.randn(24, 4))
+
+    def forward(self, x):
+        return super().forward(x) + x @ self.a.t() @ self.b.t()
+
+
+ADAPTED_BY_HAND = [Adapted().eval(), AdaptedLinear().eval(), Adapted(torch.relu).eval()]
+
+
+@check
+def own_adapters_merged():
+    """How many products modules compute; what they give is the same, also where it is trained."""
+    x, counts = torch.randn(3, 5, 32), []
+    for module in ADAPTED_BY_HAND:
+        right = type(module).forward(module, x)
+        products = Products()
+        with torch.no_grad(), products:
+            torch.testing.assert_close(module(x), right)
+        assert module(x.clone().requires_grad_()).requires_grad
+        counts.append(products.count)
+    return counts
+
+
+def write_to_adapters():
+    merged = cures()["own_adapters_merged"]("")
+    undo = merged.apply(torch)
+    merged.look()
+    assert not merged.ended
+    with torch.no_grad():
+        ADAPTED_BY_HAND[1].b.mul_(2.0)
+    merged.look()
+    undo()
+    return merged.ended
+
+
 @check
 def constants_kept():
     """How many large tensors are made; they are right, and what is written to is the program's."""
@@ -2616,6 +2668,11 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "own_adapters_merged": lambda: (
+        OPTIMIZERS.clear(),
+        gc.collect(),
+        torch._dynamo.utils.counters.clear(),
+    ),
     "heads_shared": lambda: setattr(shared_heads.HeadsShared, "is_worth", lambda *_: True),
     "one_hot_indexed": lambda: setattr(one_hot.OneHotIndexed, "is_worth", lambda *_: True),
     "own_texts_trimmed": torch._dynamo.utils.counters.clear,
@@ -3078,6 +3135,8 @@ for words in ({}, {"batch_first": False}, {"average_attn_weights": False}, {"is_
 BEFORE["casts_kept"]()
 BEFORE["function_kept"]()
 BEFORE["checks_later"]()
+BEFORE["own_adapters_merged"]()
+assert write_to_adapters() == "weights that are merged are written to"
 assert find_no_number() == "what looks for NaN and infinity comes to find some"
 assert read_what_is_padded() == give_more_now_and_then() == 0
 assert make_something_else() == (
