@@ -35,6 +35,7 @@ from gputui.cures import (
     copies,
     cures,
     decoding,
+    host_sorts,
     later,
     one_hot,
     precision,
@@ -2129,6 +2130,39 @@ def write_to_adapters():
 
 
 @check
+def sorts_on_gpu():
+    """How many sorts are torch's; what they give is the same."""
+    draw, sorts = numpy.random.default_rng(0), Sorts()
+    with sorts:
+        for dtype in ("float32", "float64", "int64", "float16"):
+            scores = (1e3 * draw.normal(size=(40, 2000))).astype(dtype)
+            for words in ({}, {"axis": 0}, {"kind": "stable"}):
+                axis = words.get("axis", -1)
+                order = numpy.argsort(scores, **words)
+                assert order.dtype == numpy.int64
+                numpy.testing.assert_array_equal(
+                    numpy.take_along_axis(scores, order, axis), numpy.sort(scores, **words)
+                )
+            first = numpy.argpartition(-scores, 10, axis=1)[:, :10]
+            best = numpy.sort(numpy.take_along_axis(scores, first, 1))
+            numpy.testing.assert_array_equal(best, numpy.sort(scores)[:, -10:])
+        assert numpy.argsort(scores[:, ::-1][:1].astype("float32")).shape == (1, 2000)
+        assert numpy.sort(numpy.zeros((300, 300))[::-1], axis=None).shape == (90000,)
+        assert numpy.argsort([2, 1]).tolist() == [1, 0]
+    return sorts.count
+
+
+class Sorts(torch.utils._python_dispatch.TorchDispatchMode):
+    """Counts sorts."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.__name__.split(".")[0] == "sort"
+        return function(*args, **(kwargs or {}))
+
+
+@check
 def constants_kept():
     """How many large tensors are made; they are right, and what is written to is the program's."""
     made, x = Made(), torch.randn(300, 300, requires_grad=True)
@@ -2668,6 +2702,7 @@ def stand_on_gpu():
 
 
 BEFORE = {
+    "sorts_on_gpu": lambda: setattr(host_sorts.SortsOnGpu, "device", lambda _: "cpu"),
     "own_adapters_merged": lambda: (
         OPTIMIZERS.clear(),
         gc.collect(),
