@@ -97,6 +97,7 @@ class _Row(msgspec.Struct):
     is_held: bool = False
     seen: _Count = 0
     over: str = ""
+    has_failed: bool = False
     is_fork: bool = False
 
 
@@ -127,6 +128,9 @@ class Steps:
     held_outputs: dict[tuple[float, int], float] = field(default_factory=dict)
     """and after it, with what is held, where nothing is switched."""
     over: str = ""
+    has_failed: bool = False
+    """Whether it is over because timing has failed: a GPU's errors come up where it is waited
+    for."""
     seen: int = 0
     """Marks of steps that there were at least, of the site that had most, before one was chosen."""
     first: int = 0
@@ -279,7 +283,7 @@ class BlockReader:
         elif row.switch:
             steps.switched = sanitize(row.switch, 200)
         elif row.over:
-            steps.over = sanitize(row.over, 500)
+            steps.over, steps.has_failed = sanitize(row.over, 500), row.has_failed
 
     def _cure_line(self, line: bytes) -> None:
         try:

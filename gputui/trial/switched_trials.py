@@ -173,6 +173,8 @@ class SwitchedTrials(ProgramRuns):
                 break
             if result.ended_by.startswith("no step"):
                 self._blame(open_ones, result, result.ended_by)
+            elif result.steps.has_failed:
+                self._blame(open_ones, result, f"the program fails with it: {result.steps.over}")
             elif result.failure:
                 self._blame(open_ones, result, f"the program fails with it: {result.last_line}")
 

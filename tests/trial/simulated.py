@@ -331,7 +331,7 @@ class SimulatedTrial(in_program.TrialInProgram):  # type: ignore[misc, name-defi
         elif "switch" in row:
             steps.switched = row["switch"]
         elif "over" in row:
-            steps.over = row["over"]
+            steps.over, steps.has_failed = row["over"], row["has_failed"]
 
     def _read(self, name: str) -> dict[str, Any] | None:
         return self.run.kept if name == "trial-active" else None

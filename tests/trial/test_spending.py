@@ -46,6 +46,8 @@ class Simulated(NamedTuple):
     """The program fails while these are on."""
     other_results: Collection[str] = ()
     """Cures with which losses are others."""
+    spoils_gpu: str = ""
+    """A cure with which the GPU fails, which comes up where it is waited for."""
     noise: float = 0.02
 
 
@@ -90,6 +92,15 @@ class _Cures(Switches):
                 for other in [*self.undo][[*self.undo].index(name) :]:
                     self.undo.pop(other)
                 self._set_gain()
+
+
+class _Trial(SimulatedTrial):
+    switches: _Cures
+    spoils_gpu: str
+
+    def _wait_for_gpu(self) -> None:
+        if self.spoils_gpu in self.switches.undo:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
 class Spent(NamedTuple):
@@ -139,8 +150,9 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             switches = _Cures(program, simulated, run, made.constant)
             if made.held == (simulated.refused_alone,) and not made.switched + made.constant:
                 switches.refused = made.held
-            trial = SimulatedTrial(in_program.Plan(made.encode()), "", switches, ())
+            trial = _Trial(in_program.Plan(made.encode()), "", switches, ())
             trial.run, trial.program = run, program
+            trial.switches, trial.spoils_gpu = switches, simulated.spoils_gpu
             site = trial.sites.add(*(made.step or "optimizer step").split(" ", 1))
             began_s, first_s, over = now_s[0], None, ""
             while not over:
@@ -355,3 +367,13 @@ def test_a_gain_counts_though_another_one_changes_results(spend) -> None:
     assert spent.trial("items_together").verdict == "another result"
     together = spent.outcome.together
     assert together is None or together.verdict == "another result"
+
+
+def test_a_cure_with_which_the_gpu_fails_takes_no_time_of_others(spend) -> None:
+    """It ended each run before anything else was proven."""
+    gains = {"copies_kept": 1.4, "items_together": 1.3}
+    spent = spend("pageable", Simulated(10.0, 0.2, gains, spoils_gpu="items_together"), 150.0)
+    assert spent.trial("copies_kept").verdict == "gain"
+    bad = spent.trial("items_together")
+    assert (bad.verdict, "CUDA error" in bad.why) == ("not tried", True)
+    assert sum("items_together" in run for run in spent.runs) == 1

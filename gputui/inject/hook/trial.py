@@ -22,7 +22,7 @@ by gputui.trial.blocks:
     {"outputs": [[given, gave, elements], ...], "is_held": bool}
                     the norm and a weighted sum, of modules that are called in the warm-up, and
                     where nothing is switched of the first calls after it, with what is held
-    {"over": why}                                                       last
+    {"over": why, "has_failed": bool}                                   last
 
 gputui may write `trial-active` there: the cures that get pairs from now on, several that are
 switched as one as "A + B", and those that are on in both blocks of each pair, as JSON.
@@ -193,7 +193,7 @@ class TrialInProgram:
         try:
             yield
         except Exception as error:
-            self._end(f"{type(error).__name__}: {error}")
+            self._end(f"{type(error).__name__}: {error}", has_failed=True)
 
     # --- torch
 
@@ -564,12 +564,12 @@ class TrialInProgram:
 
     # --- files
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, *, has_failed: bool = False) -> None:
         if self._cures is not None:
             # Those that are held stay: what an ablation has spoilt is not saved at the end either.
             self._switched_off_to(())
         with contextlib.suppress(Exception):
-            self._say({"over": why[:500]})
+            self._say({"over": why[:500], "has_failed": has_failed})
         self._over = True
         self.results.end()
 
