@@ -128,9 +128,11 @@ class Alternation:
         )
         is_last = self._bounds_since_s is None and (is_over or not cures)
         together = JOINED.join(self._compatible())
+        # Beside others that are on all the time it would not be all.
         if (
             is_last
             and JOINED in together
+            and not self._beside
             and not steps.over
             and len(steps.pairs(together)) < LOOKS[0]
         ):

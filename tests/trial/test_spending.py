@@ -110,6 +110,8 @@ class Spent(NamedTuple):
     seeds: list[int]
     """Those of the orders of blocks."""
     told: list[str]
+    as_one: set[str]
+    """What was measured as one within runs."""
 
     def trial(self, cure: str) -> Trial:
         return next(each for each in self.outcome.trials if each.cure == cure)
@@ -127,6 +129,7 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
 
     def spend(fault: str, simulated: Simulated, budget_s: float) -> Spent:
         rng, runs, seeds = random.Random(fault), [], []
+        as_one: set[str] = set()
 
         def run_once(
             _command: object, made: RunPlan, until: Callable[[RunInFolder, float], str],
@@ -174,6 +177,7 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             what = [name for name in (*made.switched, *made.held, *made.constant)
                     if name in simulated.gains]  # fmt: skip
             runs.append(", ".join(what) or "as it is")
+            as_one.update(block.cure for block in run.steps.blocks if " + " in block.cure)
             seeds.extend([made.seed] * bool(made.switched))
             return ProgramResult(
                 run.steps, frozenset(simulated.gains), run.not_applied, {},
@@ -188,7 +192,7 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
         request = Request(
             ("python",), chosen, diagnosis, budget_s, folder=Path("/"), tell=told.append
         )
-        return Spent(Trials(request).run(), runs, seeds, told)
+        return Spent(Trials(request).run(), runs, seeds, told, as_one)
 
     return spend
 
@@ -377,3 +381,17 @@ def test_a_cure_with_which_the_gpu_fails_takes_no_time_of_others(spend) -> None:
     bad = spent.trial("items_together")
     assert (bad.verdict, "CUDA error" in bad.why) == ("not tried", True)
     assert sum("items_together" in run for run in spent.runs) == 1
+
+
+def test_gains_beside_one_that_is_on_all_the_time_are_measured_as_one_in_a_run_with_it(
+    spend,
+) -> None:
+    """What is switched as one beside it tells nobody what all of them bring."""
+    others = {"fused_optimizer": 1.4, "gc_collect_idle": 1.35}
+    gains = {"checkpointing_off": 4.0, **others}
+    spent = spend("checkpointing", Simulated(10.0, 0.1, gains), 200.0)
+    assert {spent.trial(name).beside for name in others} == {("checkpointing_off",)}
+    assert spent.as_one == set()
+    together = spent.outcome.together
+    assert together is not None
+    assert together.gain == pytest.approx(7.56, rel=0.05)
