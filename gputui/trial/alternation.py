@@ -37,19 +37,21 @@ class Waiting(NamedTuple):
 
 
 class Alternation:
-    """Says when a run with cures that are switched is over, and which get pairs next. `before`
-    has the pairs of each cure from earlier runs; the run may be timed for `limit_s`; `others` is
-    the number of cures measured beside these. `input_share` is as for `gain_of_pairs`, and `tell`
-    gets a line about what the pairs show so far. Where nothing is left but `brief` ones, LATER of
-    that time is enough. `bounds` are ablations, which come when cures need no more pairs or have
-    had their time, for `bounds_s`; `other_bounds` were measured beside these. For the cures that
-    wait for runs of their own (`waiting`), time for the longest of these that fits is left of
-    `whole_s`, unless the program has no use for them.
+    """Says when a run with cures that are switched is over, and which get pairs next.
 
-    A cure that is proven to gain HELD stays on, if it `is_right` by the results that were seen, and
-    all others are measured anew beside it: steps are shorter then, and what they gain there is what
-    a user gets. `beside` are on all the time. At last all gains are measured as one, but those that
-    are refused, and of those with the same of `choices` one: they are alternatives."""
+    `before` has the pairs of each cure from earlier runs; the run may be timed for `limit_s`. A
+    claim is corrected for `others` that are measured in other runs. `input_share` is as for
+    `gain_of_pairs`; `tell` gets a line about what the pairs show so far. Where only `brief` ones
+    are left, LATER of the time is enough. `promise` are those that a finding promises something of.
+
+    `bounds` are ablations (`other_bounds` in other runs): they come when cures need no more pairs
+    or have had their time, and have `bounds_s`. Cures in `waiting` need runs of their own: of
+    `whole_s` time is left for the longest such run that fits, unless the program has no use for it.
+
+    A cure that is proven to gain HELD stays on, if it `is_right` by the results so far, and all
+    others are measured anew beside it: steps are shorter then, and what they gain there is what a
+    user gets. `beside` are on from the start of the run to its end. At last all gains are measured
+    as one: none that was refused, and of alternatives, which have the same of `choices`, one."""
 
     def __init__(
         self,

@@ -31,6 +31,7 @@ from gputui.state import Run, Session
 from gputui.state.run import MarkedSteps
 from gputui.store import default_path, make_folder
 from gputui.store.journal.writer import JournalWriter
+from gputui.trial.blocks import JOINED
 from gputui.trial.proof import LEAST_GAIN, NEAR
 from gputui.trial.runs import LAST_LINES, in_folder
 
@@ -514,12 +515,13 @@ _NOT_SKIPPED = ("module", "main", "forward", "training_step", "train_step")
 
 def _places(finding: Finding | None, functions: Sequence[str] = ()) -> list[str]:
     """The functions, as FILE:FUNCTION, that a finding is about: at its line, and of these those
-    that are not nearly the whole step."""
+    that are not nearly the whole step; none whose file's name would be that of several cures."""
     place = _PLACE.search(finding.place) if finding is not None else None
     at_line = [f"{place['file']}:{place['function']}"] if place is not None else []
     return [
         each for each in dict.fromkeys((*at_line, *functions))
         if (name := each.rpartition(":")[2]).isidentifier() and name not in _NOT_SKIPPED
+        and JOINED not in each
     ]  # fmt: skip
 
 

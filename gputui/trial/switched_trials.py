@@ -110,11 +110,8 @@ class SwitchedTrials(ProgramRuns):
                 and not each.candidate.cure.is_certain
             )  # fmt: skip
             # Ablations by themselves are of the program as it is.
-            much = (
-                []
-                if any(each.is_bound for each in open_ones)
-                else held_beside(self._measured, open_ones)
-            )
+            is_of_bounds = any(each.is_bound for each in open_ones)
+            much = [] if is_of_bounds else held_beside(self._measured, open_ones)
             beside = tuple(each.candidate.name for each in much)
             constant = tuple(
                 each.candidate.name for each in much if not each.candidate.cure.in_one_run
@@ -135,12 +132,13 @@ class SwitchedTrials(ProgramRuns):
             self._request.tell(f"in one run: {_listed(names)}{with_them}")
             waiting = [each for each in self._lead(self._measured) if each.waits]
             alternation = Alternation(
-                before, left_s, number[False], self._input_share, self._request.pass_on,
-                later if waiting else (), bounds, last_s if last else left_s, number[True],
-                self._wait_for_runs(open_ones), self._all_left_s,
-                {each.candidate.name for each in open_ones if each.candidate.forecast},
-                beside, self._is_right,
-                {each.candidate.name: each.choice for each in open_ones},
+                before, left_s, others=number[False], other_bounds=number[True],
+                input_share=self._input_share, tell=self._request.pass_on,
+                brief=later if waiting else (), bounds=bounds, bounds_s=last_s if last else left_s,
+                waiting=self._wait_for_runs(open_ones), whole_s=self._all_left_s,
+                promise={each.candidate.name for each in open_ones if each.candidate.forecast},
+                beside=beside, is_right=self._is_right,
+                choices={each.candidate.name: each.choice for each in open_ones},
             )  # fmt: skip
             result = self._run(plan, alternation.look)
             self._keep_measured(open_ones, before, result, number)

@@ -114,6 +114,8 @@ def test_the_function_at_a_findings_line_is_skipped() -> None:
         "function_kept@sim.py:advance", "function_kept@sim.py:collide",
         "skip@sim.py:advance", "skip@sim.py:collide",
     ]  # fmt: skip
+    # Several cures that are switched as one are called so.
+    assert "skip@a + b.py:f" not in [each.name for each in plan([host], ["a + b.py:f"])]
     for place in ("", "train.py:3 <module>", "../x.py;rm:1 f", "train.py:9 main"):
         others = plan([finding("idle.host", place=place)])
         assert not any(each.name.startswith("skip") for each in others), place
