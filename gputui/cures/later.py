@@ -335,6 +335,7 @@ class ChecksLater(Cure):
     answers = ("idle.sync",)
     result = EXACT
     change = "torch.isfinite(...) every N steps, or of the loss alone, not in each layer or step"
+    forecast = None
 
     used: int = 0
     """Answers that were not waited for."""
