@@ -79,7 +79,8 @@ class ProgramRuns:
         self._begun: ProgramResult | None = None
         """A run until anything was switched in it."""
         self._start_s = 0.0
-        """How long the program takes until its first timed step, at most."""
+        """How long the program takes until its first timed step, at most, where nothing that is on
+        compiles."""
         self._is_brief = False
         """Whether the program ends before it can be timed as others are."""
         self._trains = False
@@ -136,7 +137,12 @@ class ProgramRuns:
                 why = f"its steps are those of {its}, not of {self._source} as before"
                 result = result._replace(steps=None, ended_by=why)
         longer_s = max(0.0, plan.warm_s - RunPlan().warm_s)
-        self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
+        if not any(
+            each.candidate.cure.longer_s
+            for each in self._measured
+            if each.candidate.name in plan.constant
+        ):
+            self._start_s = max(self._start_s, (result.first_block_s or 0.0) - longer_s)
         return result
 
     def _until_measured(self, off: Sequence[RunStep] = ()) -> Callable[[RunInFolder, float], str]:
