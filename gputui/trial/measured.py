@@ -72,8 +72,8 @@ class Measured:
 
     @property
     def choice(self) -> object:
-        """What only one is written of: alternatives, the same line, and those that need runs of
-        their own and answer the same finding."""
+        """Of cures with the same choice a program has one: they are alternatives, or the same line,
+        or need runs of their own and answer the same finding."""
         name, cure = self.candidate.name, self.candidate.cure
         is_alone = cure.in_one_run or self.cause is None
         line = cure.change, name.partition("@")[2]
@@ -127,12 +127,12 @@ class Measured:
 
     @property
     def has_pauses(self) -> bool:
-        """Whether all the time of its runs counts."""
+        """Whether pauses count in its runs."""
         return self.candidate.is_of_pauses or bool(self.doubt)
 
-    def leaves_out_runs(self, ended: str) -> bool:
-        """Leaves out what was measured beside a cure that has ended by itself, which says nothing;
-        whether that was its runs."""
+    def drop_beside(self, ended: str) -> bool:
+        """Drop what was measured beside a cure that has ended by itself, which says nothing.
+        Whether runs of its own were dropped."""
         before = len(self.pairs)
         self.pairs = [pair for pair in self.pairs if ended not in pair.beside]
         is_of_runs = ended in self.run_beside
@@ -158,7 +158,7 @@ class Measured:
         return _undecided(gain)
 
     def trial(self, ready: str = "") -> Trial:
-        """It as a row of the answer; `ready` says from when on its steps are as fast."""
+        """Its row of the answer; `ready` says from when on its steps are as fast."""
         verdict, why = self.verdict, self.ended or self.why
         if verdict == "bound" and self.gain and self.gain.middle > WHOLE_STEP:
             why = why or "it is nearly the whole step"

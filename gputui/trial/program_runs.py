@@ -323,7 +323,7 @@ class ProgramRuns:
                 each.ended = result.ended[name]
                 self._request.tell(f"{name} ended by itself: {each.ended}")
                 for other in self._measured:
-                    if other.leaves_out_runs(name):
+                    if other.drop_beside(name):
                         self._times.pop(other.candidate.name, None)
             if name in result.not_applied and (each.gain is None or each.ended):
                 each.why, each.applies = result.not_applied[name], False

@@ -77,6 +77,8 @@ class SwitchedTrials(ProgramRuns):
         return self._request.diagnosis.input_share
 
     def _switch(self, group: list[Measured], held: tuple[str, ...] = ()) -> None:
+        """Switch these within runs until each is decided, in AGAIN runs at most; `held` are on
+        from the end of the warm-up in all of them."""
         seconds = 0.0
         for _ in range(AGAIN):
             hidden = [each for each in group if self._may_be_hidden(each)]

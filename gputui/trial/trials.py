@@ -64,6 +64,7 @@ ROUNDS = 3
 """How often the phases are gone through, each time with what is left of the budget."""
 
 NOT_TOGETHER = "No time was left for a run"
+"""How a remark begins that no later run has made untrue."""
 
 PROMISING = 1.01
 """A gain of a single run from which a second one is worth its time."""
@@ -75,7 +76,7 @@ READY_S = 3.0
 """A start that a cure makes longer by so much is said beside its gain: it compiles, or tunes."""
 
 PROVEN = 1.5
-"""The weight of the proof of all gains together where the budget is divided, see `run`."""
+"""The weight of the proof of all gains together where the budget is divided, see `_try_all`."""
 
 
 class Trials(SwitchedTrials):

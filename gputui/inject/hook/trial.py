@@ -61,22 +61,23 @@ and 1/30."""
 AS_IT_IS = 12
 """Blocks of the program as it is before ablations, where no cure had any."""
 ALONE_PAIRS = 20
-"""Pairs of each that is not for later at most, before all are switched in turn."""
+"""Pairs that each cure that is not for later gets at most before the others have their turn."""
 WAITED = 0.01
 """Part of the time from which waits for other threads may be those for a program's own loader."""
 MOST_SWITCH_NS = 250_000_000
-"""A switch that takes longer is not waited for where nothing is switched."""
+"""By how much a block before which nothing goes on begins later at most, to begin as one before
+which a cure does."""
 JOINED = " + "
 """Between the names of cures that are switched as one."""
 FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
-"""Steps of a block up to which it may get more, and how many times as short how many blocks with a
-cure are then."""
+"""A block of fewer steps gets more, up to so many, where each of so many blocks with a cure was so
+many times as short as those without it."""
 FEW_HELD, ENOUGH_HELD, HELD_S = 3, 12, 0.5
-"""Steps that are timed at least with what is held before blocks begin, where that takes so long,
-and else."""
+"""Steps that are timed with what is held before blocks begin: few where these take HELD_S, else
+enough."""
 COMPARED = 14
-"""Steps of the warm-up of a run in which cures are switched, if it becomes no more than twice as
-long by them: with these a run is compared that has such a cure from its fifth on."""
+"""Steps that the warm-up of a run with switched cures has, where that makes it twice as long at
+most: results of a run that has a cure from its fifth step on are compared with theirs."""
 AHEAD = 4
 """Steps between a decision of rank 0 and its begin: ranks are in one step, or in the next."""
 
@@ -373,8 +374,8 @@ class TrialInProgram:
                 or [cure for cure in every if cure not in plan.bounds]
                 or every[:]
             )
-            # By the pair's number alone: what one rank heard later, or refused, it does as others
-            # do as soon as it has the same cures.
+            # By the pair's number alone: ranks that differ for a while, because one has refused a
+            # cure or heard later what is asked for, draw the same again after it.
             number, place = divmod(pair, len(turn))
             random.Random(f"{plan.seed} turn {number}").shuffle(turn)
             cure, order = turn[place], [False, True]
@@ -394,8 +395,8 @@ class TrialInProgram:
         yield _Block(None, "", False, 1)
 
     def _steps_beside(self, usual: int) -> int:
-        """Of how many steps blocks are while other cures are on: they last half as long as usual,
-        if these make steps so much shorter, which takes half as long to prove."""
+        """Of how many steps blocks are while other cures are on. These make steps shorter: blocks
+        of more of them still last half as long, and a proof takes half the time."""
         if self._leads or self._follows:
             return usual  # ranks measure different times
         times = 1.0
