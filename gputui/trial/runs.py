@@ -180,7 +180,8 @@ class ProgramResult(NamedTuple):
     @property
     def failed(self) -> str:
         """How it failed, and what it said last; empty where it did not."""
-        return f"{self.failure}: {self.last_line}" if self.failure else ""
+        is_said = self.last_line != self.failure
+        return f"{self.failure}: {self.last_line}" if is_said and self.failure else self.failure
 
     def left_out(self, names: Sequence[str]) -> str:
         """Which of these cures was not on in it, and why; empty where all were."""

@@ -51,6 +51,9 @@ BRIEF_S = 15.0
 """A program that ends so soon after its warm-up is timed in shorter blocks after a shorter one from
 then on; one whose loop is longer has its pairs in several runs."""
 
+SAME_END = 0.1
+"""By which part of its steps the ends of a program that fails by itself differ at most."""
+
 LEAST_TIMED_S = 4.0
 """Without so much for pairs a program is not started again."""
 
@@ -71,6 +74,8 @@ class SwitchedTrials(ProgramRuns):
         self._together: Trial | None = None
         self._failed_together: list[set[str]] = []
         """Gains that the program failed with when all of them were on."""
+        self._blamed: list[tuple[Measured, str, int]] = []
+        """What runs have failed with, how, and after how many steps."""
 
     @property
     def _input_share(self) -> float:
@@ -307,18 +312,34 @@ class SwitchedTrials(ProgramRuns):
         )
 
     def _blame(self, group: list[Measured], result: ProgramResult, why: str) -> None:
-        """The cure that was switched on last is not tried again, or several as one not together."""
+        """The cure that was switched on last is not tried again, or several as one not together;
+        but where the program has ended so after as many steps with another one, it does by
+        itself."""
         last = result.steps.switched if result.steps is not None else ""
         if JOINED in last:
             # Each of them was proven before.
             self._failed_together.append({*last.split(JOINED)})
             self._remarks.append(f"{last}: {why}")
             return
-        for each in group:
-            if each.candidate.name == last:
-                each.why, each.failed, each.last_lines = why, True, result.last_lines
-                return
-        self._remarks.append(why)
+        blamed = next((each for each in group if each.candidate.name == last), None)
+        if blamed is None:
+            self._remarks.append(why)
+            return
+        blocks = result.steps.blocks if result.steps is not None else []
+        count = sum(block.steps + block.settled_steps for block in blocks)
+        innocent = [
+            each for each, its_why, its_count in self._blamed
+            if each is not blamed and its_why == why and abs(its_count - count) <= SAME_END * count
+        ]  # fmt: skip
+        self._blamed.append((blamed, why, count))
+        if innocent:
+            for each in innocent:
+                each.why, each.failed, each.last_lines = "", False, ()
+            self._remarks.append(
+                f"the program fails by itself, not with a cure: {result.last_line}"
+            )
+            return
+        blamed.why, blamed.failed, blamed.last_lines = why, True, result.last_lines
 
     def _lead(self, group: Sequence[Measured]) -> list[Measured]:
         """Those that answer what the program is slow for first of all."""

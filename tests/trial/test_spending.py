@@ -48,6 +48,8 @@ class Simulated(NamedTuple):
     """Cures with which losses are others."""
     spoils_gpu: str = ""
     """A cure with which the GPU fails, which comes up where it is waited for."""
+    lasts_steps: float = math.inf
+    """After so many the program fails by itself."""
     noise: float = 0.02
 
 
@@ -157,10 +159,12 @@ def spend(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Simulated, float], 
             trial.run, trial.program = run, program
             trial.switches, trial.spoils_gpu = switches, simulated.spoils_gpu
             site = trial.sites.add(*(made.step or "optimizer step").split(" ", 1))
-            began_s, first_s, over = now_s[0], None, ""
+            began_s, first_s, over, made_steps = now_s[0], None, "", 0
             while not over:
                 program.step()
-                if {*switches.undo} >= {*simulated.fails_with}:
+                made_steps += 1
+                has_failed = made_steps > simulated.lasts_steps
+                if has_failed or {*switches.undo} >= {*simulated.fails_with}:
                     ending = ChildEnding(1, None, "exit code 1")
                     break
                 trial.step(site, 0, 0)
@@ -404,3 +408,12 @@ def test_the_start_of_a_run_that_compiles_is_none_that_others_need(spend) -> Non
     compiled = spent.runs.index("compile")
     assert "fused_optimizer" in spent.runs[compiled + 1 :]
     assert not any("No time was left" in said for said in spent.outcome.remarks)
+
+
+def test_a_program_that_fails_by_itself_does_so_with_no_cure(spend) -> None:
+    """Whichever was on last: it ends with an error after as many steps each time."""
+    names = ("copies_kept", "items_together", "pinned_results", "activations_stay", "inputs_kept")
+    gains = dict.fromkeys(names, 1.3)
+    spent = spend("pageable", Simulated(8.0, 0.1, gains, lasts_steps=160), 200.0)
+    assert {spent.trial(name).verdict for name in names} == {"gain"}
+    assert any("the program fails by itself" in said for said in spent.outcome.remarks)
