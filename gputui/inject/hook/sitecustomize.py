@@ -20,7 +20,6 @@ import importlib.util
 import json
 import os
 import sys
-import types
 from typing import Any, Sequence  # noqa: UP035
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -139,8 +138,9 @@ def _sample_lines() -> Any:
 def _beside(name: str) -> Any:
     """A module of this folder, in a package whose name is nobody else's."""
     if _PACKAGE not in sys.modules:
-        package = sys.modules[_PACKAGE] = types.ModuleType(_PACKAGE)
-        package.__path__ = [_HERE]
+        spec = importlib.machinery.ModuleSpec(_PACKAGE, None, is_package=True)
+        spec.submodule_search_locations = [_HERE]
+        sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)
     return importlib.import_module(f"{_PACKAGE}.{name}")
 
 
