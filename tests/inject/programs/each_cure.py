@@ -35,12 +35,11 @@ from gputui.cures import (
     copies,
     cures,
     decoding,
-    host_sorts,
+    kernels,
     later,
     one_hot,
     precision,
     recomputed,
-    shared_heads,
     stays_on_gpu,
     unread,
     waits,
@@ -2702,13 +2701,13 @@ def stand_on_gpu():
 
 
 BEFORE = {
-    "sorts_on_gpu": lambda: setattr(host_sorts.SortsOnGpu, "device", lambda _: "cpu"),
+    "sorts_on_gpu": lambda: setattr(stays_on_gpu.SortsOnGpu, "device", lambda _: "cpu"),
     "own_adapters_merged": lambda: (
         OPTIMIZERS.clear(),
         gc.collect(),
         torch._dynamo.utils.counters.clear(),
     ),
-    "heads_shared": lambda: setattr(shared_heads.HeadsShared, "is_worth", lambda *_: True),
+    "heads_shared": lambda: setattr(kernels.HeadsShared, "is_worth", lambda *_: True),
     "one_hot_indexed": lambda: setattr(one_hot.OneHotIndexed, "is_worth", lambda *_: True),
     "own_texts_trimmed": torch._dynamo.utils.counters.clear,
     "function_kept": torch._dynamo.utils.counters.clear,

@@ -1,4 +1,5 @@
-"""Batches of another length each time, for each of which JAX compiles anew."""
+"""What JAX compiles of a program: for batches of another length each time, with activations that
+are computed again, with calls of Python for what is printed."""
 
 from __future__ import annotations
 
@@ -6,10 +7,24 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import COMPILING_S, ROUNDING, CannotApply, Cure, instances, replaced
+from . import (
+    ANY,
+    COMPILING_S,
+    EXACT,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    Redirected,
+    idle,
+    instances,
+    replaced,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
+
 
 MULTIPLE = 64
 """Columns of which batches have a multiple: some kinds of them in place of one for each length."""
@@ -169,3 +184,54 @@ def _are_alike(made: Any, right: Any) -> bool:
     both = [numpy.asarray(each, dtype=numpy.float32) for each in (made, right)]
     largest = float(abs(both[1]).max()) if both[1].size else 0.0
     return bool((abs(both[0] - both[1]) <= CLOSE * largest + 1e-8).all())
+
+
+class _InTraces(Redirected):
+    """What takes effect as a function is traced, and stays in what is compiled of it."""
+
+    library = "jax"
+    in_one_run = False
+    is_certain = True
+    longer_s = 10.0
+    forecast = None
+
+    def useless(self, _jax: Any) -> str | None:
+        return None if self._calls else f"it calls no {self.places(_jax)[0][1]} of JAX"
+
+
+class JaxRematOff(_InTraces):
+    """Activations of JAX's functions are kept instead of computed again (jax.checkpoint, flax's
+    remat)."""
+
+    name = "jax_remat_off"
+    title = "activations of JAX's functions are kept, none is computed again"
+    answers = (ANY, "recomputation")
+    result = ROUNDING  # what is fused is another
+    change = "no jax.checkpoint (remat), or of fewer layers: it needs more memory"
+
+    def places(self, jax: Any) -> tuple[tuple[Any, str], ...]:
+        return (jax, "checkpoint"), (jax, "remat")
+
+    def instead(self, _function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """The function as it is."""
+        function = args[0] if args else kwargs.get("fun", kwargs.get("f"))
+        return None if function is None else lambda: function
+
+
+class JaxDebugOff(_InTraces):
+    """No call back to Python from within what is compiled (jax.debug.print, jax.debug.callback),
+    which has the GPU wait for it."""
+
+    name = "jax_debug_off"
+    title = "jax.debug.print() and jax.debug.callback() do nothing"
+    answers = (ANY, "idle.host", "idle.sync", "idle.wait", "idle.launch")
+    result = EXACT
+    change = "no jax.debug.print or jax.debug.callback in what is compiled"
+
+    def places(self, jax: Any) -> tuple[tuple[Any, str], ...]:
+        debug = getattr(jax, "debug", None)
+        return (debug, "print"), (debug, "callback")
+
+    def instead(self, _function: Any, _args: Any, _kwargs: Any) -> Callable[[], Any] | None:
+        is_own = str(sys._getframe(2).f_globals.get("__name__")).startswith("jax.")
+        return None if is_own else idle
