@@ -578,6 +578,3 @@ class HeadsShared(Redirected):
         return self._made(
             shared, rows.times, 3 - rows.head_dim, lambda: value.now().transpose(1, 2)
         )
-
-
-_OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
