@@ -147,6 +147,8 @@ class TrialInProgram:
             lambda: ([], [])
         )
         """Of each cure's blocks, without it and with it."""
+        self._shorter: dict[str, float] = {}
+        """How many times as short steps were with those that were measured beside others."""
         self._switch_ns: dict[str, int] = {}
         """What switching a cure takes, and looking at what it did,"""
         self._switch_since_ns = 0
@@ -409,13 +411,20 @@ class TrialInProgram:
         """Of how many steps a block with a cure is: more where blocks are of few, and those with it
         were much shorter, each time. A block of one step of 72 ms waits for what steps next to one
         another do at once, so that 11 was measured as 7.7."""
-        off_ns, on_ns = self._step_ns[cure]
-        if steps >= FEW_STEPS or min(len(off_ns), len(on_ns)) < SURE_BLOCKS:
-            return steps
-        if self._leads or self._follows:
+        if steps >= FEW_STEPS or self._leads or self._follows:
             return steps  # ranks measure different times
-        times = min(off_ns) / max(on_ns)
+        times = self._times_shorter(cure)
+        if not times:
+            # Several that are switched as one were measured before.
+            parts = cure.split(JOINED) if JOINED in cure else ()
+            times = functools.reduce(lambda a, b: a * self._shorter.get(b, 1.0), parts, 1.0)
         return min(FEW_STEPS, int(steps * times)) if times >= MUCH_SHORTER else steps
+
+    def _times_shorter(self, cure: str) -> float:
+        """How many times as short steps were in each block with a cure; 0 for not known."""
+        off_ns, on_ns = self._step_ns[cure]
+        is_sure = min(len(off_ns), len(on_ns)) >= SURE_BLOCKS
+        return min(off_ns) / max(on_ns) if is_sure else 0.0
 
     def _switches(self, name: str) -> bool:
         """Whether a cure can be switched on and off; and how long that takes at most, the second
@@ -439,6 +448,7 @@ class TrialInProgram:
             if beside != self._beside:
                 self._beside = beside
                 for name in self._step_ns.keys() - set(beside):
+                    self._shorter[name] = self._times_shorter(name) or 1.0
                     del self._step_ns[name]
         every = self._plan.cures
         if self._said_active is not None:
