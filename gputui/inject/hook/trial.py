@@ -416,8 +416,8 @@ class TrialInProgram:
         times = self._times_shorter(cure)
         if not times:
             # Several that are switched as one were measured before.
-            parts = cure.split(JOINED) if JOINED in cure else ()
-            times = functools.reduce(lambda a, b: a * self._shorter.get(b, 1.0), parts, 1.0)
+            joined = cure.split(JOINED) if JOINED in cure else ()
+            times = functools.reduce(lambda a, b: a * self._shorter.get(b, 1.0), joined, 1.0)
         return min(FEW_STEPS, int(steps * times)) if times >= MUCH_SHORTER else steps
 
     def _times_shorter(self, cure: str) -> float:
