@@ -272,6 +272,8 @@ class Redirected(Cure):
         super().__init__(target)
         self._calls = 0
         self._is_prepared = self._is_on = False
+        self._is_watching = True
+        """Until it is switched: then the program's calls are its own again while it is off."""
 
     def places(self, library: Any) -> tuple[tuple[Any, str], ...]:
         """Where the function is, as (owner, attribute): also what it calls itself, because a
@@ -297,6 +299,8 @@ class Redirected(Cure):
 
         @functools.wraps(function, assigned=names)
         def called(*args: Any, **kwargs: Any) -> Any:
+            if not (self._is_on or self._is_watching):
+                return function(*args, **kwargs)
             try:
                 other = self.instead(function, args, kwargs)
             except Exception:  # of a call that is none of those it is about
@@ -315,6 +319,7 @@ class Redirected(Cure):
         """Send the calls the other way. Raises CannotApply where there were none before it is
         switched."""
         self.prepare(library)
+        self._is_watching = False
         if self.in_one_run and self._calls < self.least_calls:
             raise CannotApply("there is no such call in the loop")
         self._is_on = True

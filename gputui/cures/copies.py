@@ -12,6 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, EXACT, ROUNDING, CannotApply, Cure, Redirected, combined, instances, replaced
+from .module_calls import ModuleCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -347,12 +348,8 @@ class ModulesOnGpu(Cure):
     change = "transform.to(device), and transform(x.to(device, non_blocking=True))"
     advice = "compute it on the GPU"
 
-    _device: Any = None
-    """Where they go while it is on."""
-
     def prepare(self, torch: Any) -> None:
-        # Before steps are marked at the calls of classes of modules, which keep what they called.
-        call, own = torch.nn.Module.__call__, (os.getpid(), threading.get_ident())
+        own = os.getpid(), threading.get_ident()
         inside = [False]
         self._moved: list[Any] = []
 
@@ -363,11 +360,10 @@ class ModulesOnGpu(Cure):
             values = [*module.parameters(), *module.buffers()]
             return all(is_on_cpu(each) and not each.requires_grad for each in values)
 
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             device = self._device
             # Those of a loader's workers stay where they are.
-            if device is None or inside[0] or own != (os.getpid(), threading.get_ident()):
+            if inside[0] or own != (os.getpid(), threading.get_ident()):
                 return call(module, *args, **kwargs)
             inside[0] = True
             try:
@@ -383,15 +379,17 @@ class ModulesOnGpu(Cure):
             finally:
                 inside[0] = False
 
-        replaced((torch.nn.Module, "__call__", called))
+        # Before steps are marked at the calls of classes of modules, which keep what they called.
+        self._calls = ModuleCalls(torch, called)
 
     def apply(self, torch: Any) -> Undo:
         if not torch.cuda.is_initialized():
             raise CannotApply("the program does not use a GPU")
+        self._calls.start()
         self._device = torch.device("cuda", torch.cuda.current_device())
 
         def back() -> None:
-            self._device = None
+            self._calls.stop()
             while self._moved:
                 self._moved.pop().to("cpu")
 

@@ -482,6 +482,8 @@ def let_numbers_be_taken(torch: Any) -> None:
     def taking(function: Any) -> Any:
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
+            if not Number.were_made:  # most programs call them in each layer, with large lists
+                return function(*args, **kwargs)
             return function(*map(with_floats, args), **with_floats(kwargs))
 
         return called
@@ -505,6 +507,7 @@ class Number:
     gets a float, as of float itself."""
 
     __class__ = property(lambda _self: float)
+    were_made = False
 
     def __new__(cls, read: Any, _depth: int = 0) -> Any:
         return super().__new__(cls) if callable(read) else float(read)
@@ -513,6 +516,7 @@ class Number:
         self._read: Callable[[], Any] | None = read
         self._value = 0.0
         self.depth = depth
+        Number.were_made = True
 
     def __float__(self) -> float:
         if self._read is not None:

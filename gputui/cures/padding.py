@@ -3,7 +3,6 @@ given them, and before prompts that transformers' generate() goes on with."""
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import ANY, ROUNDING, CannotApply, Cure, Redirected, combined, replaced
 from .data import COLUMNS
 from .decoding import CHECKED, LEAST_TRIMMED, is_alike, with_forward
+from .module_calls import ModuleCalls
 from .unread import PaddedAgain
 from .waits import has_compiled
 
@@ -48,19 +48,20 @@ class OwnTextsTrimmed(Cure):
     _texts: list[_Texts] | None = None
 
     def prepare(self, torch: Any) -> None:
-        call, main = torch.nn.Module.__call__, threading.get_ident()
+        main = threading.get_ident()
         self._torch = torch
         self._padded: dict[int, list[Any]] = {}
         """Modules, and how often they were given padding."""
         looked, inside = [0], [False]
 
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
-            if (
-                self._texts is not None or inside[0] or looked[0] >= MOST_LOOKED
-                or torch.compiler.is_compiling() or threading.get_ident() != main
-            ):  # fmt: skip
-                return call(module, *args, **kwargs)
+        def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._texts is not None or looked[0] >= MOST_LOOKED:
+                calls.stop()
+            elif not inside[0] and threading.get_ident() == main:
+                return looked_at(call, module, *args, **kwargs)
+            return call(module, *args, **kwargs)
+
+        def looked_at(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             inside[0] = True
             try:
                 looked[0] += 1
@@ -69,7 +70,8 @@ class OwnTextsTrimmed(Cure):
             finally:
                 inside[0] = False
 
-        replaced((torch.nn.Module, "__call__", called))
+        calls = ModuleCalls(torch, called)
+        calls.start()
 
     def _look_at(self, module: Any, args: Any, kwargs: Any) -> None:
         kinds = {base.__module__.partition(".")[0] for base in type(module).__mro__}

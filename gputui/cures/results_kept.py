@@ -4,15 +4,15 @@ ones."""
 from __future__ import annotations
 
 import copy
-import functools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, EXACT, PLAIN, CannotApply, Cure, combined, replaced
+from . import ANY, EXACT, PLAIN, CannotApply, Cure, combined
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
 from .later import UNCOUNTED, counting_fused_steps, writes_of
+from .module_calls import ModuleCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class ResultsKept(Cure):
     """Calls of modules that are looked at before it is switched."""
 
     def prepare(self, torch: Any) -> None:
-        call, main = torch.nn.Module.__call__, threading.get_ident()
+        main = threading.get_ident()
         self._torch = torch
         self._again: dict[int, int] = {}
         self._seen: dict[int, list[tuple[Any, list[Any]]]] = {}
@@ -50,14 +50,11 @@ class ResultsKept(Cure):
         """Times that a module returned what is kept."""
         self._watched: dict[int, tuple[Any, Any]] = {}
 
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.ended or (not self._is_on and self._left <= 0):
+                self._calls.stop()
                 return call(module, *args, **kwargs)
-            if (
-                torch.is_grad_enabled() or module.training or threading.get_ident() != main
-                or torch.compiler.is_compiling()
-            ):  # fmt: skip
+            if torch.is_grad_enabled() or module.training or threading.get_ident() != main:
                 return call(module, *args, **kwargs)
             given = (*args, *kwargs.values())
             if not self._is_on:
@@ -97,7 +94,8 @@ class ResultsKept(Cure):
                 self._kept[id(module)] = [result, *kept[: MOST_GIVEN - 1]]
             return made
 
-        replaced((torch.nn.Module, "__call__", called))
+        self._calls = ModuleCalls(torch, called)
+        self._calls.start()
 
     def _is_to_be_checked(self, module: Any) -> bool:
         count = self._returned[id(module)] = self._returned.get(id(module), 0) + 1
@@ -142,12 +140,15 @@ class ResultsKept(Cure):
 
     def apply(self, _torch: Any) -> Undo:
         self._left = 0
+        self._calls.stop()
         if max(self._again.values(), default=0) < LEAST_GIVEN:
             raise CannotApply("no module is given the same tensors again")
         self._is_on = True
+        self._calls.start()
 
         def undo() -> None:
             self._is_on = False
+            self._calls.stop()
             self._forget()
 
         return combined(undo, counting_fused_steps())
@@ -292,22 +293,18 @@ class InputsKept(Cure):
     _is_on = False
     _returned = 0
     """Calls that were not made."""
-    _looks = True
-    """Whether calls are looked at, or made out of what is kept."""
 
     def prepare(self, torch: Any) -> None:
         self._torch = torch
         self._looked: list[tuple[Any, Any]] | None = []
         """Of calls what tells their input from others, and its sums, on the GPU."""
         self._kept: dict[Any, tuple[list[Any], Any]] = {}
-        call, main, inside = torch.nn.Module.__call__, threading.get_ident(), [False]
+        main, inside = threading.get_ident(), [False]
 
-        @functools.wraps(call)
-        def called(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             if (
-                not self._looks or inside[0] or module.training or not module._modules
-                or torch.is_grad_enabled() or torch.compiler.is_compiling()
-                or threading.get_ident() != main
+                inside[0] or module.training or not module._modules
+                or torch.is_grad_enabled() or threading.get_ident() != main
             ):  # fmt: skip
                 return call(module, *args, **kwargs)
             inside[0] = True
@@ -323,7 +320,8 @@ class InputsKept(Cure):
             finally:
                 inside[0] = False
 
-        replaced((torch.nn.Module, "__call__", called))
+        self._calls = ModuleCalls(torch, called)
+        self._calls.start()
 
     def apply(self, _torch: Any) -> Undo:
         if self._looked is not None:
@@ -332,14 +330,17 @@ class InputsKept(Cure):
                 place = key, tuple(sums.tolist())
                 again += place in seen
                 seen.add(place)
-            count, self._looked, self._looks = len(self._looked), None, False
+            count, self._looked = len(self._looked), None
+            self._calls.stop()
             self._has_equal = again >= max(LEAST_AGAIN, LEAST_SHARE * count)
         if not self._has_equal:
             raise CannotApply("no model is given equal tensors again")
-        self._is_on = self._looks = True
+        self._is_on = True
+        self._calls.start()
 
         def off() -> None:
-            self._is_on = self._looks = False
+            self._is_on = False
+            self._calls.stop()
             self._kept.clear()
 
         return combined(off, counting_fused_steps())
