@@ -470,6 +470,17 @@ def _out_of_memory(torch: Any) -> int:
         return 0
 
 
+def _use_a_device_once(torch: Any) -> None:
+    """`with torch.device(...)` asks by a set of torch's functions, made at its first use, which of
+    them make tensors. Made of what a cure has put in their place it knew none: weights of models
+    that are made so stayed on the CPU, and the program failed."""
+    try:
+        with torch.device("cpu"):
+            torch.empty(0)
+    except Exception:  # before torch 2.0 it is no context
+        return
+
+
 class Application:
     """The cures of one process: which are on, and which could not be applied and why.
 
@@ -535,6 +546,7 @@ class Application:
         self._modules[library] = module
         if library == "torch":
             _follow_steps()
+            _use_a_device_once(module)
         due = [name for name in self._waiting if self._cures[name].library == library]
         self._waiting = [name for name in self._waiting if name not in due]
         for name in due:

@@ -266,3 +266,20 @@ def test_a_function_within_another_is_skipped_and_is_itself_again(
     program.write_text(NESTED.format(root=str(Path(gputui.__file__).parents[1])))
     printed = subprocess.run([python, str(program)], capture_output=True, text=True, check=True)
     assert printed.stdout.splitlines() == ["2 4", "6 6 6 6", "8 10"]
+
+
+def test_tensors_are_made_where_the_program_says_under_cures(tmp_path: Path) -> None:
+    """With functions of torch replaced, `with torch.device` still reaches each of them."""
+    program = """if 1:
+        import torch
+        with torch.device("meta"):
+            made = [
+                torch.zeros(2), torch.ones(2), torch.full((2,), 1.0), torch.eye(2), torch.empty(2),
+                torch.tensor([1.0]), torch.as_tensor([1.0]), torch.arange(2),
+                torch.nn.Linear(2, 2).bias,
+            ]
+        print({each.device.type for each in made})
+    """
+    switched = [name for name, cure in cures().items() if cure.in_one_run and not cure.argument]
+    environment = trial_environment(tmp_path, os.environ, (), json.dumps({"cures": switched}))
+    assert output(program, environment) == "{'meta'}\n"
