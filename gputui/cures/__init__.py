@@ -171,6 +171,10 @@ class Cure:
             if place:
                 self.tell({"place": place})
 
+    alters_outputs: ClassVar[bool] = False
+    """Whether modules give something else with it where the program does not look, such as zeros
+    for padding: its results are compared by losses and prints alone."""
+
     is_certain: ClassVar[bool] = False
     """Whether `useless`, or `apply`, knows: where they have no reason against it the program has
     what the cure is about, and it is tried before others."""

@@ -40,6 +40,7 @@ class OwnTextsTrimmed(Cure):
     title = "models of the program's own leave out columns that are padding in a whole batch"
     answers = (ANY, "padding")
     result = ROUNDING
+    alters_outputs = True
     is_certain = True
     change = "batches padded to their longest text, not to a fixed length"
     forecast = None

@@ -290,6 +290,7 @@ class TextsTrimmed(Cure):
     title = "models of transformers leave out columns that are padding in a whole batch"
     answers = (ANY, "padding")
     result = ROUNDING
+    alters_outputs = True
     is_certain = True
     change = 'padding="longest" where batches are made, not "max_length"'
     library = "transformers.modeling_utils"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING
+from gputui.cures import BOUND, DIFFERENT, EXACT, ROUNDING, Cure
 from gputui.cures.ablations import NoSaves
 from gputui.trial.alternation import RUN_S
 from gputui.trial.blocks import JOINED, Steps
@@ -265,21 +265,25 @@ class ProgramRuns:
             each.note = result.notes.get(name, each.note)
             each.place = result.places.get(name, each.place)
             if cure.result != BOUND:
-                classes = [
-                    other.candidate.cure.result for other in self._measured
+                cures = [
+                    other.candidate.cure for other in self._measured
                     if other.candidate.name in names
                 ]  # fmt: skip
-                each.same = self._compared(result, worst_of(classes), plan)
+                each.same = self._compared(result, cures, plan)
 
-    def _compared(self, result: ProgramResult, result_class: str, plan: RunPlan) -> Sameness:
+    def _compared(
+        self, result: ProgramResult, cures: Sequence[type[Cure]], plan: RunPlan
+    ) -> Sameness:
         """What a run with cures computes, beside one as it is, or the first steps of one: where it
         is something else, within what two runs as they are differ by, for which another is made if
         there is time."""
         references = self._references or [*filter(None, [self._begun])]
         if not references:
             return UNKNOWN
-        on = {"constant": bool(plan.constant), "held": bool(plan.held)}
-        same = sameness_of(references[0], result, result_class, **on)
+        same = sameness_of(
+            references[0], result, worst_of(each.result for each in cures),
+            constant=bool(plan.constant), held=bool(plan.held), by_outputs=have_outputs(cures),
+        )  # fmt: skip
         if same.kind != "other":
             return same
         if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():
@@ -329,6 +333,11 @@ class ProgramRuns:
                 each.why, each.applies = result.not_applied[name], False
             elif name in result.not_applied:
                 each.refused = result.not_applied[name]
+
+
+def have_outputs(cures: Iterable[type[Cure]]) -> bool:
+    """Whether what modules give is compared with these on."""
+    return not any(cure.alters_outputs for cure in cures)
 
 
 def worst_of(classes: Iterable[str]) -> str:

@@ -226,10 +226,11 @@ def sameness_of(
     *,
     constant: bool = True,
     held: bool = False,
+    by_outputs: bool = True,
 ) -> Sameness:
     """Of a run as it is and one with cures, some on from its start (`constant`), some from the end
-    of its warm-up (`held`): by their losses, or where they have none by what they print, or by what
-    their modules gave while the cures were on."""
+    of its warm-up (`held`): by their losses, or where they have none by what they print, or with
+    `by_outputs` by what their modules gave while the cures were on."""
     if reference.steps is None or tried.steps is None:
         return UNKNOWN
     if reference.steps.losses_a_step == tried.steps.losses_a_step:
@@ -240,7 +241,7 @@ def sameness_of(
         same = sameness_of_runs(*both, result)
     if same.kind == "unknown":
         same = sameness_of_prints(reference.lines, tried.lines, result)
-    if same.kind != "unknown":
+    if same.kind != "unknown" or not by_outputs:
         return same
     every = {**reference.steps.outputs, **reference.steps.held_outputs}
     same = sameness_of_outputs(

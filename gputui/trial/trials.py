@@ -37,7 +37,7 @@ from gputui.trial.outcome import (
     with_gain,
 )
 from gputui.trial.planning import by_name_only
-from gputui.trial.program_runs import Request, worst_of
+from gputui.trial.program_runs import Request, have_outputs, worst_of
 from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
@@ -369,9 +369,11 @@ class Trials(SwitchedTrials):
             self._remarks.append(f"together: {why or result.ended_by or 'no steps'}")
             return
         classes = worst_of(each.candidate.cure.result for each in proven)
+        by_outputs = have_outputs(each.candidate.cure for each in proven)
         same = sameness_of(
-            self._plain[0], result, classes, constant=bool(constant), held=bool(held)
-        )
+            self._plain[0], result, classes,
+            constant=bool(constant), held=bool(held), by_outputs=by_outputs,
+        )  # fmt: skip
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
@@ -434,13 +436,17 @@ class Trials(SwitchedTrials):
             self._remarks.append(f"with {what}: {why or result.ended_by or 'no steps'}")
             return
         result_class = worst_of(each.candidate.cure.result for each in proven)
+        on = {
+            "constant": False, "held": True,
+            "by_outputs": have_outputs(each.candidate.cure for each in proven),
+        }  # fmt: skip
         same = UNKNOWN
         if self._begun is not None:
-            same = sameness_of(self._begun, result, result_class, constant=False, held=True)
+            same = sameness_of(self._begun, result, result_class, **on)
         if same.kind not in ("same", "rounding") and left_s > 2.0 * run_s and not self._plain:
             self._plain_run()
         if same.kind not in ("same", "rounding") and self._plain:
-            same = sameness_of(self._plain[0], result, result_class, constant=False, held=True)
+            same = sameness_of(self._plain[0], result, result_class, **on)
         self._from_start = set(names)
         for each in proven:
             each.same = same if same.kind != "unknown" else each.same
