@@ -5,13 +5,22 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import sys
 import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import ANY, COMPILING_S, ROUNDING, CannotApply, Cure, combined, instances, replaced
+from . import (
+    ANY,
+    COMPILING_S,
+    ROUNDING,
+    CannotApply,
+    Cure,
+    Redirected,
+    combined,
+    instances,
+    replaced,
+)
 from .copies import free_bytes_of_gpu
 from .data import bytes_of
 from .later import (
@@ -25,6 +34,8 @@ from .later import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from . import Undo
 
 
@@ -439,10 +450,9 @@ def is_padded_at_end() -> bool:
 # The caches of generate().
 
 
-class KvCache(Cure):
+class KvCache(Redirected):
     """A KV cache for a generate() that was told to use none, and so computes the whole sequence
-    anew for each token. A block of steps may end before the texts do that were begun without
-    it."""
+    anew for each token."""
 
     name = "kv_cache"
     title = "generate() keeps keys and values of the tokens before"
@@ -454,29 +464,20 @@ class KvCache(Cure):
     in_one_run = False
     advice = "use_cache"
 
-    def apply(self, utils: Any) -> Undo:
-        generate = utils.GenerationMixin.generate
+    def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
+        """What makes the tokens; a step of the program is one of them, or a batch of texts."""
+        return ((utils.GenerationMixin, "generate"),)
 
-        @functools.wraps(generate)
-        def cached(self_: Any, *args: Any, **kwargs: Any) -> Any:
-            self.seen_from(sys._getframe(1))
-            return generate(self_, *args, **{**kwargs, "use_cache": True})
+    def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """Calls that are told so, or whose model is."""
+        config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
+        config = config or getattr(args[0], "generation_config", None)
+        if kwargs.get("use_cache", getattr(config, "use_cache", None)) is not False:
+            return None
+        return lambda: function(*args, **{**kwargs, "use_cache": True})
 
-        return replaced((utils.GenerationMixin, "generate", cached))
-
-    def useless(self, utils: Any) -> str | None:
-        # A step is a token, in generate().
-        codes = {
-            getattr(inspect.unwrap(function), "__code__", None)
-            for function in vars(utils.GenerationMixin).values() if callable(function)
-        }  # fmt: skip
-        frame: Any = sys._getframe()
-        while frame is not None:
-            config = frame.f_locals.get("generation_config") if frame.f_code in codes else None
-            if getattr(config, "use_cache", None) is False:
-                return None
-            frame = frame.f_back
-        return "no generate() without a KV cache in its steps"
+    def useless(self, _utils: Any) -> str | None:
+        return None if self._calls else "no generate() is without a KV cache"
 
 
 class StaticCache(Cure):

@@ -1083,13 +1083,23 @@ def kv_cache():
 
 
 def generate_without_cache():
-    """In a step of generate() the cure knows whether there is a cache."""
-    mixin, cure = generation.GenerationMixin(), cures()["kv_cache"]("")
-    whys = []
+    """The cure knows whether there is a cache, in a step of generate() and after it."""
+    generate = generation.GenerationMixin.generate
+    cure, whys = cures()["kv_cache"](""), []
+    cure.prepare(generation)
+    mixin = generation.GenerationMixin()
     mixin.step = lambda: whys.append(cure.useless(generation))
-    for has_cache in (False, True):
+    for has_cache in (True, False):
         mixin.generate(generation_config=types.SimpleNamespace(use_cache=has_cache))
-    assert whys == [None, "no generate() without a KV cache in its steps"]
+    assert whys == ["no generate() is without a KV cache", None]
+    assert cure.useless(generation) is None
+    mixin.generation_config = types.SimpleNamespace(use_cache=False)
+    with_one = cure.apply(generation)
+    assert mixin.generate() == (("use_cache", True),)
+    assert mixin.generate(use_cache=True) == (("use_cache", True),)
+    with_one()
+    assert mixin.generate() == ()
+    generation.GenerationMixin.generate = generate
 
 
 @check
