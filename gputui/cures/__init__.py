@@ -271,6 +271,8 @@ class Redirected(Cure):
 
     least_calls = 1
     """Of those that it is about, before anything is switched: else it has nothing to do."""
+    none_such: ClassVar[str] = "there is no such call in the loop"
+    """Why it has nothing to do."""
 
     def __init__(self, target: str = "") -> None:
         super().__init__(target)
@@ -325,9 +327,13 @@ class Redirected(Cure):
         self.prepare(library)
         self._is_watching = False
         if self.in_one_run and self._calls < self.least_calls:
-            raise CannotApply("there is no such call in the loop")
+            raise CannotApply(self.none_such)
         self._is_on = True
         return functools.partial(setattr, self, "_is_on", False)
+
+    def useless(self, _library: Any) -> str | None:
+        """Where it needs runs of its own: by the calls that it has seen so far."""
+        return None if self.in_one_run or self._calls else self.none_such
 
 
 class Idled(Redirected):

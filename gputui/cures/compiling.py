@@ -420,6 +420,7 @@ class JaxScansUnrolled(Redirected):
     sixteen turns at a time, with fewer launches and more that is fused."""
 
     name = "jax_scans_unrolled"
+    none_such = "there is no long jax.lax.scan"
     title = "jax.lax.scan takes sixteen turns at a time"
     answers = ("idle.dependency", "idle.launch")
     result = ROUNDING
@@ -441,9 +442,6 @@ class JaxScansUnrolled(Redirected):
         if len(args) > len(_OF_SCAN) or "unroll" in words or turns < LEAST_TURNS:
             return None
         return lambda: function(*args, **{**kwargs, "unroll": UNROLLED})
-
-    def useless(self, _jax: Any) -> str | None:
-        return None if self._calls else "there is no long jax.lax.scan"
 
 
 _OF_SCAN = ("f", "init", "xs", "length", "reverse", "unroll")

@@ -455,6 +455,7 @@ class KvCache(Redirected):
     anew for each token."""
 
     name = "kv_cache"
+    none_such = "no generate() is without a KV cache"
     title = "generate() keeps keys and values of the tokens before"
     answers = (ANY, "steps_grow")
     result = ROUNDING
@@ -469,15 +470,12 @@ class KvCache(Redirected):
         return ((utils.GenerationMixin, "generate"),)
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
-        """Calls that are told so, or whose model is."""
+        """Calls with use_cache=False, among their arguments or in their configuration."""
         config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
         config = config or getattr(args[0], "generation_config", None)
         if kwargs.get("use_cache", getattr(config, "use_cache", None)) is not False:
             return None
         return lambda: function(*args, **{**kwargs, "use_cache": True})
-
-    def useless(self, _utils: Any) -> str | None:
-        return None if self._calls else "no generate() is without a KV cache"
 
 
 class StaticCache(Cure):

@@ -195,15 +195,13 @@ class _InTraces(Redirected):
     longer_s = 10.0
     forecast = None
 
-    def useless(self, _jax: Any) -> str | None:
-        return None if self._calls else f"it calls no {self.places(_jax)[0][1]} of JAX"
-
 
 class JaxRematOff(_InTraces):
     """Activations of JAX's functions are kept instead of computed again (jax.checkpoint, flax's
     remat)."""
 
     name = "jax_remat_off"
+    none_such = "it calls no checkpoint of JAX"
     title = "activations of JAX's functions are kept, none is computed again"
     answers = (ANY, "recomputation")
     result = ROUNDING  # what is fused is another
@@ -223,6 +221,7 @@ class JaxDebugOff(_InTraces):
     which has the GPU wait for it."""
 
     name = "jax_debug_off"
+    none_such = "it calls no print of JAX"
     title = "jax.debug.print() and jax.debug.callback() do nothing"
     answers = (ANY, "idle.host", "idle.sync", "idle.wait", "idle.launch")
     result = EXACT

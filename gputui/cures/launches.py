@@ -505,5 +505,5 @@ class _Layer:
         return torch.nn.functional.linear(x, self._weight, self._bias)
 
     def forget(self) -> None:
-        """Free the weight."""
+        """Let go of the merged weight, so that its memory is free."""
         self._weight = self._bias = None

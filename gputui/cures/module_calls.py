@@ -47,6 +47,6 @@ class ModuleCalls:
             ModuleCalls._started = (*ModuleCalls._started, self._around)
 
     def stop(self) -> None:
-        """No longer."""
+        """Not from the next call on; nothing where it was not started."""
         started = ModuleCalls._started
         ModuleCalls._started = tuple(each for each in started if each != self._around)

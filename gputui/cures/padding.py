@@ -255,6 +255,7 @@ class PromptsTrimmed(Redirected):
     them."""
 
     name = "prompts_trimmed"
+    none_such = "no generate() is given prompts padded as a whole"
     title = "generate() leaves out columns that are padding before all prompts of a batch"
     answers = (ANY, "padding")
     result = ROUNDING
@@ -266,9 +267,6 @@ class PromptsTrimmed(Redirected):
 
     def places(self, utils: Any) -> tuple[tuple[Any, str], ...]:
         return ((utils.GenerationMixin, "generate"),)
-
-    def useless(self, _utils: Any) -> str | None:
-        return None if self._calls else "no generate() is given prompts padded as a whole"
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
         """Prompts that begin with columns that the mask leaves out of all."""

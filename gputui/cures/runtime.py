@@ -406,6 +406,7 @@ class EmptyCacheIdle(Idled):
     """No torch.cuda.empty_cache(), which gives the allocator's blocks back to the driver."""
 
     name = "empty_cache_idle"
+    none_such = "it does not call torch.cuda.empty_cache()"
     title = "torch.cuda.empty_cache() does nothing"
     answers = ("idle.alloc", "allocator_thrash")
     result = EXACT
@@ -420,9 +421,6 @@ class EmptyCacheIdle(Idled):
         return (
             (cuda, "empty_cache"), (cuda.memory, "empty_cache"), (torch._C, "_cuda_emptyCache")
         )  # fmt: skip
-
-    def useless(self, _torch: Any) -> str | None:
-        return None if self._calls else "it does not call torch.cuda.empty_cache()"
 
 
 class CupyPoolKept(Cure):
@@ -595,7 +593,7 @@ class CleanupsIdle(Idled):
     def __init__(self, target: str = "") -> None:
         super().__init__(target)
         self._called = Counter[str]()
-        """Calls of each function."""
+        """How often the program called each of the functions, by name."""
 
     def places(self, torch: Any) -> tuple[tuple[Any, str], ...]:
         return (gc, "collect"), *EmptyCacheIdle().places(torch)

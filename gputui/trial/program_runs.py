@@ -280,10 +280,9 @@ class ProgramRuns:
         references = self._references or [*filter(None, [self._begun])]
         if not references:
             return UNKNOWN
-        same = sameness_of(
-            references[0], result, worst_of(each.result for each in cures),
-            constant=bool(plan.constant), held=bool(plan.held), by_outputs=have_outputs(cures),
-        )  # fmt: skip
+        same = sameness_with(
+            cures, references[0], result, constant=bool(plan.constant), held=bool(plan.held)
+        )
         if same.kind != "other":
             return same
         if len(self._references) < 2 and self._all_left_s > 1.1 * self._longest_s():
@@ -335,9 +334,19 @@ class ProgramRuns:
                 each.refused = result.not_applied[name]
 
 
-def have_outputs(cures: Iterable[type[Cure]]) -> bool:
-    """Whether what modules give is compared with these on."""
-    return not any(cure.alters_outputs for cure in cures)
+def sameness_with(
+    cures: Sequence[type[Cure]],
+    reference: ProgramResult,
+    tried: ProgramResult,
+    *,
+    constant: bool,
+    held: bool,
+) -> Sameness:
+    """`sameness_of` a run with these cures and one as it is."""
+    return sameness_of(
+        reference, tried, worst_of(cure.result for cure in cures), constant=constant, held=held,
+        by_outputs=not any(cure.alters_outputs for cure in cures),
+    )  # fmt: skip
 
 
 def worst_of(classes: Iterable[str]) -> str:

@@ -37,7 +37,7 @@ from gputui.trial.outcome import (
     with_gain,
 )
 from gputui.trial.planning import by_name_only
-from gputui.trial.program_runs import Request, have_outputs, worst_of
+from gputui.trial.program_runs import Request, sameness_with, worst_of
 from gputui.trial.proof import (
     EARLY_PAIRS,
     FEWEST,
@@ -56,7 +56,6 @@ from gputui.trial.runs import (
 from gputui.trial.sameness import (
     UNKNOWN,
     Sameness,
-    sameness_of,
 )
 from gputui.trial.switched_trials import ANSWERS, SwitchedTrials
 
@@ -368,12 +367,10 @@ class Trials(SwitchedTrials):
         if step is None or result.ended or why or not times[""]:
             self._remarks.append(f"together: {why or result.ended_by or 'no steps'}")
             return
-        classes = worst_of(each.candidate.cure.result for each in proven)
-        by_outputs = have_outputs(each.candidate.cure for each in proven)
-        same = sameness_of(
-            self._plain[0], result, classes,
-            constant=bool(constant), held=bool(held), by_outputs=by_outputs,
-        )  # fmt: skip
+        cures = [each.candidate.cure for each in proven]
+        same = sameness_with(
+            cures, self._plain[0], result, constant=bool(constant), held=bool(held)
+        )
         for each in proven:
             if each.candidate.name in held and (same.kind in ("same", "rounding") or not constant):
                 each.same = same if same.kind != "unknown" else each.same
@@ -435,18 +432,14 @@ class Trials(SwitchedTrials):
         if result.steps is None or result.ended or why:
             self._remarks.append(f"with {what}: {why or result.ended_by or 'no steps'}")
             return
-        result_class = worst_of(each.candidate.cure.result for each in proven)
-        on = {
-            "constant": False, "held": True,
-            "by_outputs": have_outputs(each.candidate.cure for each in proven),
-        }  # fmt: skip
+        cures = [each.candidate.cure for each in proven]
         same = UNKNOWN
         if self._begun is not None:
-            same = sameness_of(self._begun, result, result_class, **on)
+            same = sameness_with(cures, self._begun, result, constant=False, held=True)
         if same.kind not in ("same", "rounding") and left_s > 2.0 * run_s and not self._plain:
             self._plain_run()
         if same.kind not in ("same", "rounding") and self._plain:
-            same = sameness_of(self._plain[0], result, result_class, **on)
+            same = sameness_with(cures, self._plain[0], result, constant=False, held=True)
         self._from_start = set(names)
         for each in proven:
             each.same = same if same.kind != "unknown" else each.same

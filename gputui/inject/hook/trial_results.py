@@ -97,7 +97,7 @@ class ProgramResults:
         return (some * weights).sum() + 2.0 * some.norm()
 
     def _norm(self, values: Any) -> Any:
-        """On its device."""
+        """The norm of what a module was given, in FP64, still on its device."""
         torch = self._torch
         values = values.detach()
         if not values.is_floating_point():
