@@ -44,7 +44,8 @@ class TextsKept(Cure):
     loop gives the whole text again for each token. Of its logits only the new ones are computed,
     and the others put before them where the program asks for them. It is looked in each call
     whether the text begins as the last one, and the first calls, and some later ones, are made
-    both ways: where they differ, nothing is kept any more."""
+    both ways: where they differ, nothing is kept any more. A generate() that begins while it is on
+    has the cache of transformers: kept from outside, 16 tokens of 24 texts took 157 ms, not 127."""
 
     name = "texts_kept"
     title = "a model that is given its last text with more tokens computes only these"
@@ -52,6 +53,7 @@ class TextsKept(Cure):
     result = ROUNDING
     is_certain = True
     change = (
+        "model.generate(..., use_cache=True); in a loop of your own "
         "out = model(new_ids, past_key_values=past, use_cache=True); past = out.past_key_values"
     )
     library = "transformers.modeling_utils"
@@ -59,6 +61,8 @@ class TextsKept(Cure):
 
     unused = "no model is given its last text with more tokens"
     _texts: list[_Text] | None = None
+    _generated = 0
+    """Calls of generate() that began while it was on."""
 
     def prepare(self, modeling: Any) -> None:
         watch_calls(modeling)
@@ -82,13 +86,27 @@ class TextsKept(Cure):
                 each.forget()
 
         wrapped = [with_forward(each.model, each.forward) for each in texts]
+        generation = sys.modules.get("transformers.generation.utils")
+        if generation is not None:
+            mixin = generation.GenerationMixin
+            wrapped.append((mixin, "generate", self._generate_of(mixin.generate)))
         return combined(forget, replaced(*wrapped), counting_fused_steps())
+
+    def _generate_of(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def called(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if not self.ended and is_without_cache((model, *args), kwargs):
+                self._generated += 1
+                kwargs["use_cache"] = True
+            return generate(model, *args, **kwargs)
+
+        return called
 
     def look(self) -> None:
         """How many texts were not gone through again."""
         texts = self._texts or []
-        if sum(each.calls for each in texts) >= LEAST_CALLS:
-            self.used = sum(each.spared for each in texts)
+        if self._generated or sum(each.calls for each in texts) >= LEAST_CALLS:
+            self.used = self._generated + sum(each.spared for each in texts)
 
 
 LEAST_CALLS = 3
@@ -471,11 +489,16 @@ class KvCache(Redirected):
 
     def instead(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
         """Calls with use_cache=False, among their arguments or in their configuration."""
-        config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
-        config = config or getattr(args[0], "generation_config", None)
-        if kwargs.get("use_cache", getattr(config, "use_cache", None)) is not False:
+        if not is_without_cache(args, kwargs):
             return None
         return lambda: function(*args, **{**kwargs, "use_cache": True})
+
+
+def is_without_cache(args: Any, kwargs: Any) -> bool:
+    """Whether a generate() is told to use no KV cache, by a word or by its configuration."""
+    config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
+    config = config or getattr(args[0], "generation_config", None)
+    return kwargs.get("use_cache", getattr(config, "use_cache", None)) is False
 
 
 class StaticCache(Cure):

@@ -1631,7 +1631,7 @@ def texts_kept():
     assert "logits_to_keep" in inspect.signature(SUMMING.forward).parameters
     SUMMING.forward(torch.cat((text, text), 1))  # gradients are asked for
     assert SUMMING.lengths[-1] == 26
-    return lengths
+    return lengths, kv_cache()
 
 
 MOVED = torch.nn.Linear(2, 2)
