@@ -31,10 +31,6 @@ DIAGNOSIS = 0.3
 LEAST_FOR_TRIALS = 0.4
 """Part of the budget that is left for trials, however long that took."""
 
-LONG_COMPILED_S = 3.0
-"""What JAX compiles for so long is kept from the first run on. That one must show what is compiled
-again and again, which takes less each time, as it is."""
-
 FREED_S = 5.0
 """How long the driver may take to free what a program had that has ended."""
 
@@ -82,10 +78,10 @@ def run_try(options: argparse.Namespace) -> int:
     tracking = nullcontext() if options.with_tracking else trackers_off()
     try:
         with (
-            ended_by_signals(), tracking, compiled_once() as keep_compiled,
+            ended_by_signals(), tracking, compiled_once() as reuse_in_steps,
             _scratch(options, command) as folder,
         ):  # fmt: skip
-            return _try(options, command, folder, keep_compiled, recorded)
+            return _try(options, command, folder, reuse_in_steps, recorded)
     except Ended:
         say("ended by a signal: all that was started has ended")
         return 128 + signal.SIGTERM
@@ -98,7 +94,7 @@ def _try(
     options: argparse.Namespace,
     command: Sequence[str],
     folder: Path | None,
-    keep_compiled: Callable[[float | None], None],
+    reuse_in_steps: Callable[[], object],
     recorded: Diagnosis | None,
 ) -> int:
     from gputui.base import JournalError
@@ -110,7 +106,6 @@ def _try(
     from gputui.trial.trials import Trials
 
     began_s = time.monotonic()
-    keep_compiled(LONG_COMPILED_S)
     progress = _Progress(options.budget)
     diagnosis = recorded or _diagnosis(options, command, folder, progress)
     if diagnosis.has_crashed and not options.recording:
@@ -136,7 +131,8 @@ def _try(
     candidates = named(options.cure, diagnosis.findings)
     is_of_compiling = any(each.cause == COMPILES for each in diagnosis.findings)
     is_of_compiling |= any(each.is_of_pauses for each in candidates)
-    keep_compiled(None if is_of_compiling else 0.0)
+    if not is_of_compiling:
+        reuse_in_steps()
     if not candidates:
         candidates = plan(
             diagnosis.findings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -64,29 +65,26 @@ _JAX_FOLDER, _JAX_LEAST_S, _JAX_LEAST_BYTES = (
     "JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES",
 )  # fmt: skip
+_OF_STARTS = "GPUTUI_COMPILED"
+"""Names the folder to the hook."""
 
 
 @contextlib.contextmanager
-def compiled_once() -> Iterator[Callable[[float | None], None]]:
+def compiled_once() -> Iterator[Callable[[], object]]:
     """What JAX compiles in one program that is started here the next one takes from a folder that
-    goes at the end: a program that compiled for 40 s did so in each of its runs. What is given says
-    from how many seconds of compiling on, None for not at all. A user's own folder stays."""
+    goes at the end: a program that compiled for 40 s did so in each of its runs. That is only for
+    their starts (inject/hook/jax_compiled.py), because what a step compiles is to take its time,
+    until what is given is called: from then on it is for steps, too. A user's own folder stays."""
     if _JAX_FOLDER in os.environ:
-        yield lambda _: None
+        yield lambda: None
         return
-    before = {name: os.environ.get(name) for name in (_JAX_LEAST_S, _JAX_LEAST_BYTES)}
-
-    def keep(least_s: float | None) -> None:
-        os.environ.pop(_JAX_FOLDER, None)
-        if least_s is not None:
-            kept = {_JAX_FOLDER: place, _JAX_LEAST_S: str(least_s), _JAX_LEAST_BYTES: "0"}
-            os.environ.update(kept)
-
+    names = (_JAX_FOLDER, _JAX_LEAST_S, _JAX_LEAST_BYTES, _OF_STARTS)
+    before = {name: os.environ.get(name) for name in names}
     with tempfile.TemporaryDirectory(prefix="gputui-compiled-") as place:
         try:
-            yield keep
+            os.environ.update(dict(zip(names, (place, "0", "0", place), strict=True)))
+            yield functools.partial(os.environ.pop, _OF_STARTS, None)
         finally:
-            keep(None)
             for name, value in before.items():
                 os.environ.pop(name, None)
                 os.environ.update({name: value} if value is not None else {})

@@ -84,6 +84,9 @@ class _AfterLibraries(importlib.abc.MetaPathFinder):
                 self._trial.imported_torch(module)
         if self._cures is not None:
             self._cures.imported(name, module)
+        if name == "jax" and self._trial is None:
+            with contextlib.suppress(Exception):
+                _beside("jax_compiled").count_hits(module)
         if name == _TORCH:
             if not self._loops and (self._cures is None or not self._cures.libraries):
                 # Whatever is imported later finds lines sampled already.

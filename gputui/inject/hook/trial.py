@@ -48,6 +48,7 @@ import time
 from collections import defaultdict
 from typing import Any, Callable, Iterable, Iterator, Sequence  # noqa: UP035
 
+from .jax_compiled import compile_anew
 from .step_sites import LOOP_END, MOST_ENDS, StepSite, StepSites
 from .trial_results import HELD_OUTPUTS, ProgramResults
 
@@ -322,6 +323,7 @@ class TrialInProgram:
 
     def _begin(self, site: StepSite, steps: int, apart: int) -> None:
         self._site = site
+        compile_anew()
         self._blocks = self._schedule(steps, apart)
         self._time_loaders()
         self.results.say_losses()
