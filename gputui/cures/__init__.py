@@ -175,6 +175,10 @@ class Cure:
     """Whether modules give something else with it where the program does not look, such as zeros
     for padding: its results are compared by losses and prints alone."""
 
+    redraws: ClassVar[bool] = False
+    """Whether the program draws other random numbers with it, as items that are changed at random
+    by each loader's worker: losses differ then until they have fallen."""
+
     is_certain: ClassVar[bool] = False
     """Whether `useless`, or `apply`, knows: where they have no reason against it the program has
     what the cure is about, and it is tried before others."""

@@ -43,6 +43,7 @@ class LoaderWorkers(Cure):
     )
     library = "torch.utils.data"
     in_one_run = False
+    redraws = True
     # Where they are one thing among others, the advice says what they are for.
     advice = r"(?<!_)workers(?! \(num_workers > 0\) for)"
 

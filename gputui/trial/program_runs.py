@@ -346,6 +346,7 @@ def sameness_with(
     return sameness_of(
         reference, tried, worst_of(cure.result for cure in cures), constant=constant, held=held,
         by_outputs=not any(cure.alters_outputs for cure in cures),
+        redraws=any(cure.redraws for cure in cures),
     )  # fmt: skip
 
 

@@ -61,9 +61,12 @@ def sameness_of_runs(
     tried: Sequence[float | None],
     result: str,
     alike_until: int = 0,
+    *,
+    redraws: bool = False,
 ) -> Sameness:
     """Step by step, of two runs from the same beginning. The cure was on from `alike_until` on:
-    before that they show whether the program repeats itself."""
+    before that they show whether the program repeats itself. One that `redraws` gives it other
+    random numbers."""
     count = min(len(reference), len(tried))
     if count < LEAST_STEPS:
         return UNKNOWN
@@ -72,8 +75,11 @@ def sameness_of_runs(
     after = differences[alike_until:]
     if len(after) < LEAST_STEPS:
         return UNKNOWN
-    means = _by_means(reference[alike_until:count], tried[alike_until:count], result)
-    if before and max(before) > REPRODUCIBLE:
+    draws = bool(before) and max(before) > REPRODUCIBLE
+    means = _by_means(
+        reference[alike_until:count], tried[alike_until:count], result, redraws or draws
+    )
+    if draws:
         return means
     # A program without a seed, or with one for each worker, differs from its first step on.
     if not before and after[0] > TOLERANCE[result]:
@@ -193,17 +199,19 @@ def sameness_by_scatter(
 
 
 def _by_means(
-    reference: Sequence[float | None], tried: Sequence[float | None], result: str
+    reference: Sequence[float | None], tried: Sequence[float | None], result: str, redrawn: bool
 ) -> Sameness:
     """A program that draws its own random numbers: whether the losses are as they may be. Of many
     steps the second half says so: while losses fall fast, other random numbers move them by some
-    steps (7.5 and 4.9 in the mean of 33 steps of one program, with workers and without)."""
+    steps (7.5 and 4.9 in the mean of 33 steps of one program, with workers and without), so where
+    both runs' still fall, and the numbers are others for a reason (`redrawn`), nothing is said."""
     every = list(zip(reference, tried, strict=True))
     if sum(b is None for _, b in every) > sum(a is None for a, _ in every):
         return Sameness("other", "another result: the loss is no number")
     pairs = [(a, b) for a, b in every if a is not None and b is not None]
     if len(pairs) < LEAST_STEPS:
         return UNKNOWN
+    falling = redrawn and all(map(_falls, zip(*pairs, strict=True)))
     if len(pairs) >= 4 * LEAST_STEPS:
         pairs = pairs[len(pairs) // 2 :]
     scale = fmean(abs(a) for a, _ in pairs) or 1.0
@@ -216,7 +224,19 @@ def _by_means(
         return Sameness(
             "same", f"losses as before (they scatter by {_percent(stdev(changes))})", abs(mean)
         )
+    if falling:
+        return Sameness("unknown", "losses still fall in both runs")
     return Sameness("other", f"another result: losses differ by {_percent(abs(mean))}", abs(mean))
+
+
+FALLS = 0.8
+"""To which part of its first half's the mean of losses falls at least in the second, of a run whose
+losses still fall."""
+
+
+def _falls(losses: Sequence[float]) -> bool:
+    half = len(losses) // 2
+    return fmean(losses[half:]) <= FALLS * fmean(losses[:half])
 
 
 def sameness_of(
@@ -227,18 +247,21 @@ def sameness_of(
     constant: bool = True,
     held: bool = False,
     by_outputs: bool = True,
+    redraws: bool = False,
 ) -> Sameness:
     """Of a run as it is and one with cures, some on from its start (`constant`), some from the end
-    of its warm-up (`held`): by their losses, or where they have none by what they print, or with
-    `by_outputs` by what their modules gave while the cures were on."""
+    of its warm-up (`held`), which may give it other random numbers (`redraws`): by their losses, or
+    where they have none by what they print, or with `by_outputs` by what their modules gave while
+    the cures were on."""
     if reference.steps is None or tried.steps is None:
         return UNKNOWN
     if reference.steps.losses_a_step == tried.steps.losses_a_step:
         alike = 0 if constant else min(reference.steps.first, tried.steps.first)
-        same = sameness_of_runs(reference.steps.losses, tried.steps.losses, result, alike)
+        losses = reference.steps.losses, tried.steps.losses
+        same = sameness_of_runs(*losses, result, alike, redraws=redraws)
     else:
         both = reference.steps.losses_by_step, tried.steps.losses_by_step
-        same = sameness_of_runs(*both, result)
+        same = sameness_of_runs(*both, result, redraws=redraws)
     if same.kind == "unknown":
         same = sameness_of_prints(reference.lines, tried.lines, result)
     if same.kind != "unknown" or not by_outputs:

@@ -84,6 +84,11 @@ def test_losses_that_fall_fast_at_first_are_compared_once_they_do_not() -> None:
     without, with_workers = falling(10), falling(32)
     assert of_runs(without, with_workers, EXACT).kind == "same"
     assert of_runs(without, [1.02 * value for value in with_workers], EXACT).kind == "other"
+    few = without[:44], with_workers[:44]
+    assert of_runs(*few, EXACT).kind == "other", "the cure itself may be what changes them"
+    assert of_runs(*few, EXACT, redraws=True).kind == "unknown"
+    still = [with_workers[0]] * 44
+    assert of_runs(without[:44], still, EXACT, redraws=True).kind == "other", "it learns nothing"
 
 
 def test_outputs_are_compared_where_the_same_was_given() -> None:

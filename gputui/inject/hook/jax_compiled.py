@@ -8,6 +8,7 @@ If anything fails here, the program goes on. Python 3.8 and later; nothing of gp
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 from typing import Any
@@ -19,14 +20,13 @@ of a start are some, too."""
 
 def compile_anew() -> None:
     """From now on JAX neither takes anything from the folder nor puts anything there."""
-    config = getattr(sys.modules.get("jax"), "config", None)
+    config: Any = getattr(sys.modules.get("jax"), "config", None)
     place = os.environ.get("GPUTUI_COMPILED")
     if place and getattr(config, "jax_compilation_cache_dir", None) == place:
         with contextlib.suppress(Exception):  # another version
-            from jax.experimental.compilation_cache import compilation_cache
-
+            cache = importlib.import_module("jax.experimental.compilation_cache.compilation_cache")
             config.update("jax_enable_compilation_cache", False)
-            compilation_cache.reset_cache()
+            cache.reset_cache()
 
 
 def count_hits(jax: Any) -> None:
@@ -34,7 +34,7 @@ def count_hits(jax: Any) -> None:
     itself before, so after MOST_HITS of them it compiles anew. A function that was given to
     jax.jit in each step would else look as if it were compiled once."""
     if os.environ.get("GPUTUI_COMPILED"):
-        hits = []
+        hits: list[str] = []
 
         def noted(event: str, **_words: Any) -> None:
             if event == "/jax/compilation_cache/cache_hits":
