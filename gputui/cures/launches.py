@@ -271,123 +271,200 @@ class ForeachClip(Redirected):
         return functools.partial(function, *args, **{**kwargs, "foreach": None})
 
 
-class EmbeddingsTogether(Cure):
+class ColumnsTogether(Cure):
     """Look-ups of the columns of one tensor, each in a table of its own, made at once: their tables
-    one above the other, as one table would be. What backward passes add up, they add up in another
-    order."""
+    one above the other, as one table would be; and linear layers of its columns, as one product of
+    many matrices. What backward passes add up, they add up in another order."""
 
-    name = "embeddings_together"
-    title = "an embedding for each column of a table is looked up at once with the others"
+    name = "columns_together"
+    title = "an embedding, or a linear layer, of each column of a table is computed with the others"
     answers = (ANY, "idle.launch")
     result = ROUNDING
     is_certain = True
     change = (
-        "one nn.Embedding(sum(sizes), width) for all columns: table(codes + first_row_of_column)"
+        "one nn.Embedding(sum(sizes), width) for all columns: table(codes + first_row_of_column); "
+        "of numbers x.unsqueeze(-1) * weight + bias"
     )
     advice = "one table"
 
-    _tables: list[Any] | None = None
+    _alike: list[list[Any]] | None = None
 
     def apply(self, torch: Any) -> Undo:
-        if self._tables is None:
+        kinds = {torch.nn.Embedding: _Tables, torch.nn.Linear: _Linears}
+        if self._alike is None:
             lists = instances(torch.nn.ModuleList, torch.nn.ModuleDict) or []
-            self._tables = [
-                tables for each in lists if (tables := _alike(torch, [*each.children()]))
-            ]
-        if not self._tables:
-            raise CannotApply("no list of embeddings of one width")
-        groups = [_Tables(torch, tables) for tables in self._tables]
-        group_of = {id(table): group for group in groups for table in group.tables}
-        forward = torch.nn.Embedding.forward
+            self._alike = [
+                alike for each in lists for kind in kinds
+                if (alike := _alike(kind, [*each.children()]))
+            ]  # fmt: skip
+        if not self._alike:
+            raise CannotApply("no list of embeddings of one width, or of small linear layers")
+        groups = [kinds[type(alike[0])](torch, alike) for alike in self._alike]
+        group_of = {id(layer): group for group in groups for layer in group.layers}
 
-        @functools.wraps(forward)
-        def together(table: Any, given: Any) -> Any:
-            group = group_of.get(id(table))
-            if group is None or torch.compiler.is_compiling():
-                return forward(table, given)
-            made = group.look_up(table, given)
-            return forward(table, given) if made is None else made
+        def together(kind: Any) -> tuple[Any, str, Any]:
+            forward = kind.forward
 
-        return combined(replaced((torch.nn.Embedding, "forward", together)), counting_fused_steps())
+            @functools.wraps(forward)
+            def computed(layer: Any, given: Any) -> Any:
+                group = group_of.get(id(layer))
+                if group is None or torch.compiler.is_compiling():
+                    return forward(layer, given)
+                made = group.compute(layer, given)
+                return forward(layer, given) if made is None else made
+
+            return kind, "forward", computed
+
+        return combined(replaced(*map(together, kinds)), counting_fused_steps())
 
 
-LEAST_TABLES, MOST_TABLE_BYTES = 8, 1 << 28
-"""Tables that are worth it, and of which all that they hold is copied in each step."""
+LEAST_LAYERS, MOST_LAYERS_BYTES, MOST_INPUTS = 8, 1 << 28, 16
+"""Layers that are worth it, of which all that they hold is copied in each step, and how many
+columns a linear layer has at most."""
 
 
-def _alike(torch: Any, tables: list[Any]) -> list[Any]:
-    """These tables, if they are plain ones that may be one."""
-    if len(tables) < LEAST_TABLES or any(type(each) is not torch.nn.Embedding for each in tables):
+def _alike(kind: Any, layers: list[Any]) -> list[Any]:
+    """These layers, if they are plain ones of this class that may be one."""
+    if len(layers) < LEAST_LAYERS or any(type(each) is not kind for each in layers):
         return []
-    kinds = {(each.embedding_dim, each.weight.dtype, each.weight.device) for each in tables}
-    is_plain = all(
-        each.padding_idx is each.max_norm is None and not each.sparse
-        and not each.scale_grad_by_freq
-        for each in tables
-    )  # fmt: skip
-    held = sum(each.weight.numel() * each.weight.element_size() for each in tables)
-    return tables if len(kinds) == 1 and is_plain and held <= MOST_TABLE_BYTES else []
+    kinds = {(each.weight.dtype, each.weight.device, *_shape_of(each)) for each in layers}
+    held = sum(each.weight.numel() * each.weight.element_size() for each in layers)
+    is_one = len(kinds) == 1 and None not in next(iter(kinds)) and held <= MOST_LAYERS_BYTES
+    return layers if is_one else []
 
 
-class _Tables:
-    """Tables that are looked up one after the other, each by a column of one tensor."""
+def _shape_of(layer: Any) -> tuple[Any, ...]:
+    """What layers that may be one have alike; None is in it of what may not."""
+    if hasattr(layer, "embedding_dim"):
+        is_plain = (
+            layer.padding_idx is layer.max_norm is None and not layer.sparse
+            and not layer.scale_grad_by_freq
+        )  # fmt: skip
+        return layer.embedding_dim, is_plain or None
+    is_small = layer.in_features <= MOST_INPUTS
+    return layer.in_features, layer.out_features, layer.bias is not None, is_small or None
 
-    def __init__(self, torch: Any, tables: list[Any]) -> None:
-        self.tables, self._torch = tables, torch
-        rows = [0]
-        for table in tables:
-            rows.append(rows[-1] + table.num_embeddings)
-        self._rows = rows[:-1]
+
+class _Columns:
+    """Layers that are called one after the other, each with columns of one tensor."""
+
+    def __init__(self, torch: Any, layers: list[Any]) -> None:
+        self.layers, self._torch = layers, torch
         self._columns: dict[int, int] = {}
-        """Of each table, as it was given last."""
-        self._first: Any = None
-        """The rows at which tables begin, and the columns, on their device."""
-        self._key: Any = None
-        self._made: dict[int, Any] = {}
+        """Of each layer, the first of those that it was given last."""
+        self._base: Any = None
+        self._state: Any = None
+        self._made: dict[int, tuple[Any, Any]] = {}
+        """What is not asked for yet, and how often its layer's weights had been written to."""
 
-    def look_up(self, table: Any, given: Any) -> Any:
-        """What a table has for these codes; None where it is looked up alone."""
+    def compute(self, layer: Any, given: Any) -> Any:
+        """What a layer makes of these columns; None where it is called alone."""
         base, column = given._base, self._column(given)
-        if column is None or self._columns.get(id(table)) != column:
-            self._made, self._first = {}, None
+        if column is None or self._columns.get(id(layer)) != column:
+            self._base, self._made = None, {}
             if column is not None:
-                self._columns[id(table)] = column
+                self._columns[id(layer)] = column
+                self._moved()
             return None
-        if len(self._columns) < len(self.tables):
+        if len(self._columns) < len(self.layers):
             return None
-        weights = [each.weight for each in self.tables]
-        key = base._version, self._torch.is_grad_enabled(), list(map(writes_of, weights))
-        if self._key is None or self._key[0] is not base or self._key[1] != key or (
-            id(table) not in self._made
+        state = base._version, self._torch.is_grad_enabled(), self._torch.is_autocast_enabled()
+        made, writes = self._made.pop(id(layer), (None, None))
+        if (
+            made is None or self._base is not base or self._state != state
+            or writes != _writes_of_layer(layer)
         ):  # fmt: skip
-            self._key = base, key
-            self._made = self._look_up(base, weights)
-        made = self._made.pop(id(table))
+            self._base, self._state = base, state
+            columns = [self._columns[id(each)] for each in self.layers]
+            self._made = {
+                id(each): (value, _writes_of_layer(each))
+                for each, value in zip(self.layers, self._compute_all(base, columns))  # noqa: B905
+            }
+            made, _ = self._made.pop(id(layer))
         if not self._made:
-            self._key = None
+            self._base = None
         return made
 
-    def _column(self, given: Any) -> int | None:
-        """Which column of another tensor it is; None where it is none."""
-        base = given._base
-        if base is None or base.dim() != given.dim() + 1 or base.is_inference():
-            return None
-        if given.shape != base.shape[:-1] or given.stride() != base.stride()[:-1]:
-            return None
-        column, rest = divmod(given.storage_offset() - base.storage_offset(), base.stride(-1))
-        return column if not rest and 0 <= column < base.shape[-1] else None
+    def _moved(self) -> None:
+        """A layer was given other columns."""
 
-    def _look_up(self, base: Any, weights: list[Any]) -> dict[int, Any]:
+    def _column(self, given: Any) -> int | None:
+        """Which column of another tensor is the first of it; None where it is none."""
+        raise NotImplementedError
+
+    def _compute_all(self, base: Any, columns: list[int]) -> Any:
+        raise NotImplementedError
+
+
+def _writes_of_layer(layer: Any) -> list[Any]:
+    return [writes_of(each) for each in layer._parameters.values() if each is not None]
+
+
+def _column_of(given: Any, base: Any, shape: Any, stride: Any) -> int | None:
+    if base is None or base.is_inference() or (given.shape, given.stride()) != (shape, stride):
+        return None
+    column, rest = divmod(given.storage_offset() - base.storage_offset(), base.stride(-1))
+    return column if not rest and 0 <= column < base.shape[-1] else None
+
+
+class _Tables(_Columns):
+    """Embeddings, each of a column of codes."""
+
+    _first: Any = None
+    """The columns, and the rows at which tables begin, on their device."""
+
+    def _moved(self) -> None:
+        self._first = None
+
+    def _column(self, given: Any) -> int | None:
+        base = given._base
+        if base is None or base.dim() != given.dim() + 1:
+            return None
+        return _column_of(given, base, base.shape[:-1], base.stride()[:-1])
+
+    def _compute_all(self, base: Any, columns: list[int]) -> Any:
         torch = self._torch
         if self._first is None:
-            columns = [self._columns[id(table)] for table in self.tables]
+            rows = [0]
+            for table in self.layers[:-1]:
+                rows.append(rows[-1] + table.num_embeddings)
             self._first = (
                 torch.tensor(columns, device=base.device),
-                torch.tensor(self._rows, device=base.device).view(-1, *[1] * (base.dim() - 1)),
+                torch.tensor(rows, device=base.device).view(-1, *[1] * (base.dim() - 1)),
             )
         codes = base.movedim(-1, 0).index_select(0, self._first[0]) + self._first[1]
-        made = torch.nn.functional.embedding(codes, torch.cat(weights)).unbind(0)
-        return {id(table): made[place] for place, table in enumerate(self.tables)}
+        weights = torch.cat([table.weight for table in self.layers])
+        return torch.nn.functional.embedding(codes, weights).unbind(0)
+
+
+class _Linears(_Columns):
+    """Linear layers, each of a few columns of numbers."""
+
+    _first: Any = None
+
+    def _moved(self) -> None:
+        self._first = None
+
+    def _column(self, given: Any) -> int | None:
+        base, count = given._base, self.layers[0].in_features
+        if base is None or base.dim() != given.dim() or base.requires_grad:
+            return None
+        return _column_of(given, base, (*base.shape[:-1], count), base.stride())
+
+    def _compute_all(self, base: Any, columns: list[int]) -> Any:
+        torch, count = self._torch, self.layers[0].in_features
+        if self._first is None:
+            every = [column + place for column in columns for place in range(count)]
+            self._first = torch.tensor(every, device=base.device)
+        rows = base.reshape(-1, base.shape[-1]).index_select(1, self._first)
+        given = rows.view(len(rows), len(columns), count).transpose(0, 1)
+        weights = torch.stack([each.weight for each in self.layers]).transpose(1, 2)
+        if self.layers[0].bias is None:
+            made = torch.bmm(given, weights)
+        else:
+            biases = torch.stack([each.bias for each in self.layers]).unsqueeze(1)
+            made = torch.baddbmm(biases, given, weights)
+        return made.view(len(columns), *base.shape[:-1], made.shape[-1]).unbind(0)
 
 
 MOST_RANK, LEAST_RATIO = 512, 2

@@ -2311,10 +2311,11 @@ def computed_kept():
 
 
 COLUMNS = torch.nn.ModuleList(torch.nn.Embedding(3 + n, 2) for n in range(8))
+SMALL_LAYERS = torch.nn.ModuleList([torch.nn.Linear(2, 3) for _ in range(8)])
 
 
 @check
-def embeddings_together():
+def columns_together():
     codes = torch.arange(24).view(3, 8) % 3
     looked_up = []
     for _ in range(2):
@@ -2335,7 +2336,25 @@ def embeddings_together():
     assert again[0].equal(COLUMNS[0].weight[codes[:, 7]])
     for table in COLUMNS:
         table.weight.grad = None
-    return "UnbindBackward0" in str(rows[0].grad_fn)
+    numbers = torch.randn(3, 9)
+    for _ in range(2):
+        numbers = numbers + 1
+        made = [layer(numbers[:, n : n + 2]) for n, layer in enumerate(SMALL_LAYERS)]
+    for n, layer in enumerate(SMALL_LAYERS):
+        right = numbers[:, n : n + 2] @ layer.weight.T + layer.bias
+        assert torch.allclose(made[n], right, atol=1e-6)
+        layer.weight.grad = None
+    made[1].sum().backward()
+    right = numbers[:, 1:3].sum(0).expand(3, 2)
+    assert torch.allclose(SMALL_LAYERS[1].weight.grad, right, atol=1e-5)
+    SMALL_LAYERS.zero_grad()
+    first = SMALL_LAYERS[0]
+    with torch.no_grad():
+        first.bias += 1
+        right = numbers[:, :2] @ first.weight.T + first.bias
+        assert torch.allclose(first(numbers[:, :2]), right)
+    kinds = {type(each.grad_fn).__name__ for each in (rows[0], made[0])}
+    return kinds == {"UnbindBackward0"}
 
 
 @check
