@@ -1,16 +1,18 @@
-"""What JAX compiles of a program: for batches of another length each time, with activations that
-are computed again, with calls of Python for what is printed."""
+"""What JAX compiles of a program: nothing of a step, for batches of another length each time, with
+activations that are computed again, with calls of Python for what is printed."""
 
 from __future__ import annotations
 
 import functools
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from . import (
     ANY,
     COMPILING_S,
     EXACT,
+    PLAIN,
     ROUNDING,
     CannotApply,
     Cure,
@@ -184,6 +186,164 @@ def _are_alike(made: Any, right: Any) -> bool:
     both = [numpy.asarray(each, dtype=numpy.float32) for each in (made, right)]
     largest = float(abs(both[1]).max()) if both[1].size else 0.0
     return bool((abs(both[0] - both[1]) <= CLOSE * largest + 1e-8).all())
+
+
+LEAST_GRADIENTS = 4
+"""Calls outside of jax.jit before anything is switched."""
+MOST_VARIANTS = 4
+"""Of a function and what it is given that is no array, for which it is compiled."""
+COMPARED = (1, 2, 32, 1024)
+"""Of the calls of a compiled function those that are made both ways."""
+
+
+class JaxGradientsJitted(Cure):
+    """The gradient of a function is compiled where the program takes it outside of jax.jit,
+    operation by operation. Arrays and floats that it is given, or that a function made in the loop
+    holds, may be others each time; for all else that it computes by it is compiled anew, a few
+    times. The first calls, and few later ones, are made both ways: where they differ, as of a
+    function that draws numbers of NumPy, it ends."""
+
+    name = "jax_gradients_jitted"
+    title = "gradients of JAX are compiled"
+    answers = (ANY, "idle.launch", "idle.host", "idle.compile")
+    result = ROUNDING
+    is_certain = True
+    change = "@jax.jit on the function that makes a step: loss, gradients and update"
+    advice = r"jax\.jit around"
+    library = "jax"
+    forecast = None
+
+    unused = "gradients that are taken outside of jax.jit cannot be compiled"
+    _is_on = False
+    _calls = 0
+
+    def prepare(self, jax: Any) -> None:
+        """Stand in for what takes gradients."""
+        names = ("grad", "value_and_grad")
+        replaced(*((jax, name, self._taking(jax, getattr(jax, name))) for name in names))
+
+    def _taking(self, jax: Any, real: Any) -> Any:
+        compiled: dict[Any, _Gradient] = {}
+
+        @functools.wraps(real)
+        def take(function: Any, *words: Any, **options: Any) -> Any:
+            gradient = real(function, *words, **options)
+            if not isinstance(function, types.FunctionType):
+                return gradient
+
+            @functools.wraps(gradient)
+            def called(*args: Any, **kwargs: Any) -> Any:
+                if self.ended or not (self._is_on or self._calls < LEAST_GRADIENTS):
+                    return gradient(*args, **kwargs)
+                held = [cell.cell_contents for cell in function.__closure__ or ()]
+                leaves, shape = jax.tree_util.tree_flatten(((*held, *args), kwargs))
+                if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                    return gradient(*args, **kwargs)
+                self._calls += 1
+                self.seen_from(sys._getframe(1))
+                if not self._is_on:
+                    return gradient(*args, **kwargs)
+                arrays = [leaf if _is_traced(jax, leaf) else None for leaf in leaves]
+                static = [None if _is_traced(jax, leaf) else leaf for leaf in leaves]
+                try:
+                    key, by = _key(function, shape, static, words, options)
+                    if key not in compiled and len(compiled) < MOST_VARIANTS:
+                        computed = _computed(jax, real, function, words, options, shape, static)
+                        compiled[key] = _Gradient(jax, computed, by)
+                except TypeError:  # what is no key
+                    return gradient(*args, **kwargs)
+                kept = compiled.get(key)
+                made = None if kept is None else kept.call(self, arrays, gradient, args, kwargs)
+                return gradient(*args, **kwargs) if made is None else made
+
+            return called
+
+        return take
+
+    def apply(self, _jax: Any) -> Undo:
+        if self._calls < LEAST_GRADIENTS:
+            raise CannotApply("gradients are taken within jax.jit, or not at all")
+        self._is_on = True
+        return functools.partial(setattr, self, "_is_on", False)
+
+
+def _is_traced(jax: Any, leaf: Any) -> bool:
+    """Whether it may be another in each call of what is compiled."""
+    numpy: Any = sys.modules["numpy"]
+    return isinstance(leaf, (jax.Array, numpy.ndarray, numpy.generic, float))
+
+
+def _key(
+    function: Any, shape: Any, static: list[Any], words: Any, options: Any
+) -> tuple[Any, list[Any]]:
+    """What a function computes by but arrays: its code, what it takes from its module, what it is
+    given; as a key, and these. Raises TypeError where that is none."""
+    taken = [function.__globals__.get(name) for name in function.__code__.co_names]
+    by = [*static, *(function.__defaults__ or ()), *words, *options.values(), *taken]
+    kept = tuple((type(each), each if isinstance(each, PLAIN) else id(each)) for each in by)
+    key = function.__code__, shape, kept, (*options,)
+    hash(key)
+    return key, by
+
+
+def _computed(
+    jax: Any, real: Any, function: Any, words: Any, options: Any, shape: Any, static: list[Any]
+) -> Any:
+    """What is compiled: the gradient for arrays, those that the function holds among them."""
+
+    def of_arrays(arrays: list[Any]) -> Any:
+        leaves = [first if second is None else second for first, second in zip(arrays, static)]  # noqa: B905
+        given, kwargs = jax.tree_util.tree_unflatten(shape, leaves)
+        count = len(function.__closure__ or ())
+        made = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__,
+            tuple(map(types.CellType, given[:count])),
+        )  # fmt: skip
+        made.__kwdefaults__ = function.__kwdefaults__
+        return real(made, *words, **options)(*given[count:], **kwargs)
+
+    return of_arrays
+
+
+class _Gradient:
+    """One that is compiled, and how often it was called."""
+
+    def __init__(self, jax: Any, function: Any, by: list[Any]) -> None:
+        self._jax, self._jitted = jax, jax.jit(function)
+        self._by = by  # what its key has by its id is to stay
+        self._far = jax.jit(self._distance)
+        self._calls = 0
+        self._is_off = False
+
+    def call(self, cure: Cure, arrays: Any, gradient: Any, args: Any, kwargs: Any) -> Any:
+        """What it gives; None where it cannot be compiled."""
+        if self._is_off:
+            return None
+        try:
+            made = self._jitted(arrays)
+        except Exception:  # it asks for values, or gives what is no array
+            self._is_off = True
+            cure.used = cure.used or 0
+            return None
+        self._calls += 1
+        if self._calls in COMPARED:
+            right = gradient(*args, **kwargs)
+            far, large = self._far(made, right)
+            if not float(far) <= CLOSE * CLOSE * float(large):
+                cure.end("what is compiled gives something else")
+                return right
+        cure.used = (cure.used or 0) + 1
+        return made
+
+    def _distance(self, made: Any, right: Any) -> Any:
+        """The squares of by how much two results differ, and of the right one, added up."""
+        jnp, leaves = self._jax.numpy, self._jax.tree_util.tree_leaves
+        pairs = [
+            (jnp.asarray(first, jnp.float32), jnp.asarray(second, jnp.float32))
+            for first, second in zip(leaves(made), leaves(right))  # noqa: B905
+        ]
+        far = sum(jnp.square(first - second).sum() for first, second in pairs)
+        return far, sum(jnp.square(second).sum() for _, second in pairs)
 
 
 class _InTraces(Redirected):

@@ -653,7 +653,8 @@ exec(
 
 def numpy_like():
     transforms = types.SimpleNamespace(**vars(numpy.fft))
-    return {"fft": transforms, "concatenate": numpy.concatenate}
+    names = ("concatenate", "asarray", "float32", "square")
+    return {"fft": transforms, **{name: getattr(numpy, name) for name in names}}
 
 
 vars(cupy).update(numpy_like())
@@ -850,6 +851,22 @@ def jax_remat_off():
 
 
 @check
+def jax_gradients_jitted():
+    jax.compiled.clear()
+
+    def step(held, x):
+        return jax.value_and_grad(lambda y: [y * held])(x)
+
+    for turn in range(3):
+        assert step(2.0 + turn, numpy.ones(2))[0].tolist() == [2.0 + turn, 2.0 + turn]
+    assert step(jax.core.Tracer(), 2) == ["traced"]
+    count = len(jax.compiled)
+    assert [step(turn, 1.0) for turn in range(9)] == [[float(turn)] for turn in range(9)]
+    assert len(jax.compiled) - count in (0, 3), "a number of turns is not traced"
+    return count
+
+
+@check
 def jax_debug_off():
     WAITED.clear()
     assert jax.debug.print("loss {x}", x=1) is jax.debug.callback(WAITED.append, 2) is None
@@ -942,13 +959,16 @@ exec(
     "    def __init__(self, options, names=(), function=None):\n"
     "        self.options, self.names, self.function = options, names, function\n"
     "    def __call__(self, *args, **kwargs):\n"
-    "        if self.names == 'of_texts': return self.function(*args, **kwargs)\n"
+    "        if self.names == 'of_arrays': compiled.append(args)\n"
+    "        if self.names in ('of_texts', 'of_arrays', '_distance'):\n"
+    "            return self.function(*args, **kwargs)\n"
     "        return args if self.names == 'len' else self.options\n"
     "class Array:\n"
     "    def __init__(self, value=None): self.value = value\n"
     "    def block_until_ready(self): return waited.append(self) or self\n"
     "class core:\n"
-    "    class Tracer: pass\n"
+    "    class Tracer:\n"
+    "        def __rmul__(self, other): return 'traced'\n"
     "class tree_util:\n"
     "    def tree_flatten(tree):\n"
     "        if not isinstance(tree, tuple): return [tree], None\n"
@@ -964,6 +984,9 @@ exec(
     "        return [*args, *kwargs.values()]\n"
     "class lax:\n"
     "    def scan(f, init, xs=None, length=None, reverse=False, unroll=1): return unroll\n"
+    "compiled = []\n"
+    "def value_and_grad(fun, argnums=0): return lambda *args: fun(*args)\n"
+    "grad = value_and_grad\n"
     "def checkpoint(fun, *, policy=None): return lambda *args: fun(*args)\n"
     "remat = checkpoint\n"
     "class debug:\n"
