@@ -88,6 +88,8 @@ def sameness_of_runs(
     typical = median(after)
     if max(after) <= IDENTICAL:
         return Sameness("same", f"losses identical in {len(after)} steps", 0.0)
+    if redraws and typical > TOLERANCE[result]:
+        return means  # its first steps may be the same
     if typical <= TOLERANCE[result]:
         how: Kind = "rounding" if typical > REPRODUCIBLE else "same"
         return Sameness(how, f"losses differ by {_percent(typical)}, {AS[result]}", typical)
@@ -203,15 +205,16 @@ def _by_means(
 ) -> Sameness:
     """A program that draws its own random numbers: whether the losses are as they may be. Of many
     steps the second half says so: while losses fall fast, other random numbers move them by some
-    steps (7.5 and 4.9 in the mean of 33 steps of one program, with workers and without), so where
-    both runs' still fall, and the numbers are others for a reason (`redrawn`), nothing is said."""
+    steps (7.5 and 4.9 in the mean of 33 steps of one program, with workers and without). Where
+    there is a reason for other numbers (`redrawn`), and losses have fallen in both, nothing is
+    said."""
     every = list(zip(reference, tried, strict=True))
     if sum(b is None for _, b in every) > sum(a is None for a, _ in every):
         return Sameness("other", "another result: the loss is no number")
     pairs = [(a, b) for a, b in every if a is not None and b is not None]
     if len(pairs) < LEAST_STEPS:
         return UNKNOWN
-    falling = redrawn and all(map(_falls, zip(*pairs, strict=True)))
+    fall = redrawn and _has_fallen(pairs)
     if len(pairs) >= 4 * LEAST_STEPS:
         pairs = pairs[len(pairs) // 2 :]
     scale = fmean(abs(a) for a, _ in pairs) or 1.0
@@ -224,19 +227,22 @@ def _by_means(
         return Sameness(
             "same", f"losses as before (they scatter by {_percent(stdev(changes))})", abs(mean)
         )
-    if falling:
-        return Sameness("unknown", "losses still fall in both runs")
+    if fall:
+        return Sameness("unknown", "losses fall in both runs")
     return Sameness("other", f"another result: losses differ by {_percent(abs(mean))}", abs(mean))
 
 
-FALLS = 0.8
-"""To which part of its first half's the mean of losses falls at least in the second, of a run whose
-losses still fall."""
+FALLS, NEARLY = 0.8, 0.3
+"""To which part of the first ones losses have fallen at least, and what part of that fall another
+run has at least."""
 
 
-def _falls(losses: Sequence[float]) -> bool:
-    half = len(losses) // 2
-    return fmean(losses[half:]) <= FALLS * fmean(losses[:half])
+def _has_fallen(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether losses of two runs have fallen, of the second by part of that at least."""
+    half = pairs[len(pairs) // 2 :]
+    begun = fmean(a for a, _ in pairs[:LEAST_STEPS])
+    left, other = (fmean(pair[run] for pair in half) for run in (0, 1))
+    return left <= FALLS * begun and begun - other >= NEARLY * (begun - left)
 
 
 def sameness_of(

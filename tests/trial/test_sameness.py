@@ -87,6 +87,8 @@ def test_losses_that_fall_fast_at_first_are_compared_once_they_do_not() -> None:
     few = without[:44], with_workers[:44]
     assert of_runs(*few, EXACT).kind == "other", "the cure itself may be what changes them"
     assert of_runs(*few, EXACT, redraws=True).kind == "unknown"
+    later = without[:3] + with_workers[3:44]
+    assert of_runs(few[0], later, EXACT, redraws=True).kind == "unknown", "items of later epochs"
     still = [with_workers[0]] * 44
     assert of_runs(without[:44], still, EXACT, redraws=True).kind == "other", "it learns nothing"
 
