@@ -1,17 +1,28 @@
-"""Padding that a whole batch of texts has: at their end, where a model of the program's own is
-given them, and before prompts that transformers' generate() goes on with."""
+"""Padding that a whole batch of texts has: at their end, where a model of transformers, or of the
+program's own, is given them, and before prompts that transformers' generate() goes on with."""
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from . import ANY, ROUNDING, CannotApply, Cure, Redirected, combined, replaced
-from .data import COLUMNS
-from .decoding import CHECKED, LEAST_TRIMMED, is_alike, with_forward
+from . import ANY, ROUNDING, CannotApply, Cure, Redirected, combined, instances, replaced
+from .data import COLUMNS, NO_LABEL
+from .decoding import (
+    CHECKED,
+    LEAST_TRIMMED,
+    is_alike,
+    is_padded_at_end,
+    watch_calls,
+    with_forward,
+)
+from .later import Value, class_of_later
 from .module_calls import ModuleCalls
-from .unread import PaddedAgain
+from .unread import LEAST_WORDS
 from .waits import has_compiled
 
 if TYPE_CHECKING:
@@ -28,6 +39,190 @@ columns of padding, from which the cure is for a module."""
 
 LEAST_MODULES = 8
 """Modules that a model has: what is given texts alone, such as an embedding, is none."""
+
+
+class SeenOnHost:
+    """What tensors on a GPU were on the host, where the program copied them from there while this
+    is on, so that what they hold is known without waiting for the GPU: where a model is given its
+    texts a program waits for the step before, and a step of 50 ms took 61."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._copies: deque[tuple[Any, Any, int]] = deque(maxlen=LAST_COPIES)
+        """What was made, where it was made of, and how often that had been written to."""
+
+    def apply(self) -> Undo:
+        """Remember batches of texts from now on; gives what ends that."""
+        tensor = self._torch.Tensor
+        return replaced(*((tensor, name, self._noting(getattr(tensor, name))) for name in _COPIES))
+
+    def _noting(self, copy: Any) -> Any:
+        @functools.wraps(copy)
+        def copied(value: Any, *args: Any, **kwargs: Any) -> Any:
+            made = copy(value, *args, **kwargs)
+            if (
+                type(value) is type(made) is self._torch.Tensor and value.device.type == "cpu"
+                and value.dim() == 2 and not value.is_floating_point()
+                and made.device.type != "cpu" and not value.is_inference()
+            ):  # fmt: skip
+                self._copies.append((weakref.ref(made), value, value._version))
+            return made
+
+        return copied
+
+    def of(self, tensors: list[Any]) -> list[Any]:
+        """These, as they are on the host; themselves where that is not known of all."""
+        host = {id(made): value for ref, value, writes in self._copies
+                if (made := ref()) is not None and value._version == writes
+                and not made.is_inference() and not made._version}  # fmt: skip
+        return (
+            [host[id(each)] for each in tensors] if all(id(e) in host for e in tensors) else tensors
+        )
+
+
+LAST_COPIES = 16
+_COPIES = ("to", "cuda")
+
+
+class TextsTrimmed(Cure):
+    """A model of transformers computes a batch of texts without the columns at their end that its
+    attention_mask leaves out of all, and that have no label. In what it gives for each token these
+    are zeros."""
+
+    name = "texts_trimmed"
+    title = "models of transformers leave out columns that are padding in a whole batch"
+    answers = (ANY, "padding")
+    result = ROUNDING
+    alters_outputs = True
+    is_certain = True
+    change = 'padding="longest" where batches are made, not "max_length"'
+    library = "transformers.modeling_utils"
+    forecast = None
+
+    unused = "no batch of texts is padded as a whole"
+    _models: list[Any] | None = None
+    _texts: tuple[_ModelTexts, ...] = ()
+    _host: SeenOnHost | None = None
+
+    def prepare(self, modeling: Any) -> None:
+        watch_calls(modeling)
+
+    def apply(self, modeling: Any) -> Undo:
+        if self._models is None:
+            if not is_padded_at_end():
+                raise CannotApply(self.unused)
+            made = instances(modeling.PreTrainedModel) or []
+            held = {id(child) for each in made for child in each.modules() if child is not each}
+            self._models = [each for each in made if id(each) not in held]
+        if not self._models:
+            raise CannotApply("there is no model of transformers")
+        self._host = host = self._host or SeenOnHost(sys.modules["torch"])
+        self._texts = self._texts or tuple(_ModelTexts(each, self, host) for each in self._models)
+        wrapped = replaced(*(with_forward(each.model, each.forward) for each in self._texts))
+        return combined(wrapped, host.apply())
+
+    def look(self) -> None:
+        """How many batches were trimmed, of those that it was given."""
+        if any(each.calls for each in self._texts):
+            self.used = sum(each.trimmed for each in self._texts)
+
+
+_OF_TOKENS = ("start_logits", "end_logits")
+"""What has a number for each token. Others of that shape may be of classes: 64 of a batch that was
+cut to 64 columns."""
+
+
+class _ModelTexts:
+    """What one model is given."""
+
+    def __init__(self, model: Any, cure: TextsTrimmed, host: SeenOnHost) -> None:
+        self.model, self._forward, self._cure, self._host = model, model.forward, cure, host
+        self._torch = torch = sys.modules["torch"]
+        self._again = PaddedAgain(torch, cure)
+        self._is_off = False
+        """Whether it was seen to give what cannot be made as long as the texts."""
+        self.calls = self.trimmed = 0
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives for texts without the padding that all of them end with."""
+        torch = self._torch
+        given = dict(kwargs)
+        if len(args) == 1:
+            given.setdefault(getattr(self.model, "main_input_name", "input_ids"), args[0])
+        mask, ids = given.get("attention_mask"), given.get("input_ids")
+        if (
+            self._is_off or len(args) > 1
+            or not isinstance(mask, torch.Tensor) or not isinstance(ids, torch.Tensor)
+            or mask.dim() != 2 or ids.shape != mask.shape or torch.compiler.is_compiling()
+            or given.get("past_key_values") is not None or given.get("output_attentions")
+            or given.get("output_hidden_states") or not given.get("return_dict", True)
+            or given.get("decoder_input_ids") is not None or given.get("logits_to_keep")
+        ):  # fmt: skip
+            return self._forward(*args, **kwargs)
+        self.calls += 1
+        length, whole = self._used(mask, given.get("labels")), mask.shape[1]
+        if whole - length < LEAST_TRIMMED * whole:
+            return self._forward(*args, **kwargs)
+        shorter = {
+            key: value[:, :length]
+            if isinstance(value, torch.Tensor) and value.shape[:2] == mask.shape
+            else value
+            for key, value in given.items()
+        }
+        try:
+            made = self._forward(**shorter)
+        except Exception:  # some of what it is given is longer
+            self._is_off = True
+            return self._forward(*args, **kwargs)
+        size = len(mask), length
+        if not hasattr(made, "items") or any(
+            getattr(value, "shape", None) == size and key not in _OF_TOKENS
+            for key, value in made.items()
+        ):
+            self._is_off = True
+            return self._forward(*args, **kwargs)
+        self.trimmed += 1
+        for key, value in list(made.items()):
+            if isinstance(value, torch.Tensor) and value.shape[:2] == size:
+                made[key] = self._again.as_long(value, whole)
+            elif key == "past_key_values":
+                made[key] = None
+        return made
+
+    def _used(self, mask: Any, labels: Any) -> int:
+        """Columns up to the last that counts in any text."""
+        are_labels = labels is not None and labels.shape == mask.shape
+        mask, *labelled = self._host.of([mask, labels] if are_labels else [mask])
+        counts = mask != 0
+        for each in labelled:
+            counts = counts | (each != NO_LABEL)
+        places = self._torch.arange(1, mask.shape[1] + 1, device=mask.device)
+        used = int((counts.any(0) * places).max())
+        return min(int(mask.shape[1]), -(-max(1, used) // COLUMNS) * COLUMNS)
+
+
+class PaddedAgain:
+    """Makes what was computed of texts without their padding as long as the program expects."""
+
+    def __init__(self, torch: Any, cure: Cure) -> None:
+        self._torch, self._cure = torch, cure
+        self._later = class_of_later(torch, cure, lambda *_: NotImplemented)
+
+    def as_long(self, value: Any, whole: int) -> Any:
+        """With zeros for what was left out."""
+        torch = self._torch
+        more = [0, 0] * (value.dim() - 2) + [0, whole - value.shape[1]]
+
+        def padded() -> Any:
+            return torch.nn.functional.pad(value, more)
+
+        if value.dim() != 3 or value.shape[2] < LEAST_WORDS:
+            return padded()
+        shape = (len(value), whole, value.shape[2])
+        has_graph = value.requires_grad and torch.is_grad_enabled()
+        return self._later(
+            shape, value.dtype, value.device, Value(torch, self._cure, padded), has_graph
+        )
 
 
 class OwnTextsTrimmed(Cure):
@@ -83,18 +278,19 @@ class OwnTextsTrimmed(Cure):
         if length and whole - length >= LEAST_TRIMMED * whole:
             self._padded.setdefault(id(module), [module, 0])[1] += 1
 
-    def apply(self, _torch: Any) -> Undo:
+    def apply(self, torch: Any) -> Undo:
         if has_compiled():
             raise CannotApply("the program compiles what it calls, for one length")
         if self._texts is None:
+            self._host = SeenOnHost(torch)
             self._texts = [
-                _Texts(module, self) for module, count in self._padded.values()
+                _Texts(module, self, self._host) for module, count in self._padded.values()
                 if count >= LEAST_PADDED
             ]  # fmt: skip
         if not self._texts:
             raise CannotApply("no module is given texts that are padded as a whole")
         undos = [replaced(with_forward(each.module, each.forward)) for each in self._texts]
-        return combined(*undos)
+        return combined(*undos, self._host.apply())
 
     def look(self) -> None:
         """How many batches were trimmed, of those that it was given."""
@@ -115,20 +311,21 @@ def _rows_of(torch: Any, given: list[Any]) -> Any:
     )  # fmt: skip
 
 
-def _used(torch: Any, given: list[Any]) -> tuple[int, int]:
+def _used(torch: Any, given: list[Any], host: SeenOnHost | None = None) -> tuple[int, int]:
     """Columns up to the last that is not the same in all texts, of all tensors of their shape, as a
     multiple of COLUMNS, and how many there are; zeros where there are no texts. It waits for the
-    GPU, once."""
+    GPU, once, where they are not known on the host."""
     ids = _rows_of(torch, given)
     if ids is None:
         return 0, 0
     whole = int(ids.shape[1])
     tensors = [each for each in given if _has_columns(torch, each, ids.shape)]
+    tensors = host.of(tensors) if host is not None else tensors
     differs = []
     for each in tensors:
         rows = each.detach().reshape(*ids.shape, -1)
         differs.append((rows != rows[:1, -1:]).any(2).any(0))
-    places = torch.arange(1, whole + 1, device=ids.device)
+    places = torch.arange(1, whole + 1, device=tensors[0].device)
     length = max(1, int((torch.stack(differs).any(0) * places).max()))
     return min(whole, -(-length // COLUMNS) * COLUMNS), whole
 
@@ -140,8 +337,8 @@ def _has_columns(torch: Any, value: Any, shape: Any) -> bool:
 class _Texts:
     """What one module is given."""
 
-    def __init__(self, module: Any, cure: OwnTextsTrimmed) -> None:
-        self.module, self._forward, self._cure = module, module.forward, cure
+    def __init__(self, module: Any, cure: OwnTextsTrimmed, host: SeenOnHost) -> None:
+        self.module, self._forward, self._cure, self._host = module, module.forward, cure, host
         self._torch = torch = sys.modules["torch"]
         self._again = PaddedAgain(torch, cure)
         self.is_off = False
@@ -156,7 +353,7 @@ class _Texts:
         if self.is_off or self._cure.ended or torch.compiler.is_compiling():
             return self._forward(*args, **kwargs)
         given = [*args, *kwargs.values()]
-        length, whole = _used(torch, given)
+        length, whole = _used(torch, given, self._host)
         if not length:
             return self._forward(*args, **kwargs)
         self.calls += 1

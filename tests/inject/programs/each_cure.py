@@ -38,6 +38,7 @@ from gputui.cures import (
     kernels,
     later,
     one_hot,
+    padding,
     precision,
     recomputed,
     stays_on_gpu,
@@ -1947,6 +1948,15 @@ def own_texts_trimmed():
 
 
 def give_more_now_and_then():
+    """What is copied to another device is known there as long as it is as it was."""
+    host, ids = padding.SeenOnHost(torch), torch.ones(4, 40, dtype=torch.int64)
+    undo = host.apply()
+    made = ids.to("meta")
+    undo()
+    assert host.of([made])[0] is ids
+    assert host.of([made, ids]) == [made, ids], "not of all"
+    ids += 1
+    assert host.of([made])[0] is made
     reader, trimmed = Reader().eval(), cures()["own_texts_trimmed"]("")
     trimmed.prepare(torch)
     ids = torch.ones(4, 40, dtype=torch.int64).tril(4)
