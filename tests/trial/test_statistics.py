@@ -428,8 +428,8 @@ def test_blocks_of_a_step_that_a_cure_makes_much_shorter_get_more_steps() -> Non
         blocks = switched(lambda _, gain: Program(lambda _: step_s, gain), "long", gain).blocks
         return {on: max(each.steps for each in blocks if each.on is on) for on in (False, True)}
 
-    assert most(0.5, 10.0) == {False: 1, True: 16}
-    assert most(0.5, 4.0) == {False: 1, True: 8}
+    assert most(0.5, 10.0) == {False: 1, True: 8}
+    assert most(0.5, 4.0) == {False: 1, True: 4}
     assert most(0.5, 1.2) == {False: 1, True: 1}
     assert most(0.01, 10.0) == {False: 25, True: 25}
 

@@ -70,11 +70,9 @@ MOST_SWITCH_NS = 250_000_000
 which a cure does."""
 JOINED = " + "
 """Between the names of cures that are switched as one."""
-SURE_BLOCKS, MUCH_SHORTER, LONGER, FEW_STEPS = 3, 1.5, 2.0, 16
-"""A block with a cure, of which so many were so many times as short each, has more steps from then
-on: so many as take so many times as long as one without it, and no more than that."""
-MOST_SETTLES = 4
-"""Steps after a switch before such a block."""
+FEW_STEPS, SURE_BLOCKS, MUCH_SHORTER = 8, 3, 2.0
+"""A block of fewer steps gets more, up to so many, where each of so many blocks with a cure was so
+many times as short as those without it."""
 FEW_HELD, ENOUGH_HELD, HELD_S = 3, 12, 0.5
 """Steps that are timed with what is held before blocks begin: few where these take HELD_S, else
 enough."""
@@ -152,8 +150,6 @@ class TrialInProgram:
         """Of each cure's blocks, without it and with it."""
         self._shorter: dict[str, float] = {}
         """How many times as short steps were with those that were measured beside others."""
-        self._longer: dict[str, float] = {}
-        """The same of those whose blocks have more steps since."""
         self._switch_ns: dict[str, int] = {}
         """What switching a cure takes, and looking at what it did,"""
         self._switch_since_ns = 0
@@ -396,7 +392,7 @@ class TrialInProgram:
                 yield _Block(None, cure, order[0], 1 + drawn.randrange(apart))
             for wanted in order:
                 many = self._steps_with(cure, steps) if wanted and not apart else steps
-                yield _Block(None, cure, wanted, max(settles, min(many // 2, MOST_SETTLES)))
+                yield _Block(None, cure, wanted, max(settles, many // 2))
                 yield _Block(pair, cure, wanted, many)
             pair += 1
             every = self._active(pair)
@@ -414,20 +410,17 @@ class TrialInProgram:
         return max(usual, min(MOST_STEPS, round(usual * times / 2.0)))
 
     def _steps_with(self, cure: str, steps: int) -> int:
-        """Of how many steps a block with a cure is: more where those with it were much shorter,
-        each time. At the ends of a block the GPU is waited for, and has to be given work anew: of
-        one step, 72 ms without it, 11 was measured as 7.7."""
-        if self._leads or self._follows:
+        """Of how many steps a block with a cure is: more where blocks are of few, and those with it
+        were much shorter, each time. A block of one step of 72 ms waits for what steps next to one
+        another do at once, so that 11 was measured as 7.7."""
+        if steps >= FEW_STEPS or self._leads or self._follows:
             return steps  # ranks measure different times
         times = self._times_shorter(cure)
         if not times:
             # Several that are switched as one were measured before.
             joined = cure.split(JOINED) if JOINED in cure else ()
             times = functools.reduce(lambda a, b: a * self._shorter.get(b, 1.0), joined, 1.0)
-        if times >= MUCH_SHORTER:
-            self._longer.setdefault(cure, times)
-        times = self._longer.get(cure, 0.0)
-        return max(steps, min(FEW_STEPS, round(steps * times * LONGER)))
+        return min(FEW_STEPS, int(steps * times)) if times >= MUCH_SHORTER else steps
 
     def _times_shorter(self, cure: str) -> float:
         """How many times as short steps were in each block with a cure; 0 for not known."""
