@@ -155,10 +155,12 @@ class Cure:
     def tell(self, _row: dict[str, Any]) -> None:
         """Where what it says goes (`Application`)."""
 
+    both_ways = 0
+    """Calls that were made with it and without, and gave the same but for rounding."""
+
     def note(self) -> str:
-        """What it has done, once it is off: the calls it made idle. Empty where there is nothing to
-        say."""
-        return ""
+        """What it has done, once it is off. Empty where there is nothing to say."""
+        return f"{self.both_ways} calls made both ways give the same" if self.both_ways > 1 else ""
 
     _calls_seen = 0
 

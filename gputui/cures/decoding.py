@@ -268,6 +268,7 @@ class _Text:
                 if self.spared >= CHECKED:  # until then each was made both ways
                     self._cure.end("a model gives something else for tokens that are new alone")
                 return whole
+            self._cure.both_ways += 1
         self._note(ids, columns, others, made.past_key_values, logits)
         # The last rows are another tensor: the program may write to it.
         last, rows, own_ids = logits.clone(), (self._rows or [])[:-1], self._ids

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import (
     ANY,
@@ -188,15 +188,43 @@ def _are_alike(made: Any, right: Any) -> bool:
     return bool((abs(both[0] - both[1]) <= CLOSE * largest + 1e-8).all())
 
 
-LEAST_GRADIENTS = 4
+LEAST_CALLS = 4
 """Calls outside of jax.jit before anything is switched."""
 MOST_VARIANTS = 4
 """Of a function and what it is given that is no array, for which it is compiled."""
-COMPARED = (1, 2, 32, 1024)
+COMPARED = (1, 2, 1024)
 """Of the calls of a compiled function those that are made both ways."""
 
 
-class JaxGradientsJitted(Cure):
+class _Jitted(Cure):
+    """What the program calls outside of jax.jit is compiled."""
+
+    answers = (ANY, "idle.launch", "idle.host", "idle.compile")
+    result = ROUNDING
+    is_certain = True
+    advice = r"jax\.jit around the whole step"
+    forecast = None
+
+    none_such: ClassVar[str]
+    """Why it has nothing to do where there were few such calls."""
+    is_on = False
+    calls = 0
+    is_comparing = False
+    """Whether a call is made as it is, and all calls within it."""
+
+    def apply(self, _library: Any) -> Undo:
+        if self.calls < LEAST_CALLS:
+            raise CannotApply(self.none_such)
+        self.is_on = True
+        return functools.partial(setattr, self, "is_on", False)
+
+    @property
+    def compiles(self) -> bool:
+        """Whether a call is to go the other way now."""
+        return self.is_on and not self.ended and not self.is_comparing
+
+
+class JaxGradientsJitted(_Jitted):
     """The gradient of a function is compiled where the program takes it outside of jax.jit,
     operation by operation. Arrays and floats that it is given, or that a function made in the loop
     holds, may be others each time; for all else that it computes by it is compiled anew, a few
@@ -205,17 +233,11 @@ class JaxGradientsJitted(Cure):
 
     name = "jax_gradients_jitted"
     title = "gradients of JAX are compiled"
-    answers = (ANY, "idle.launch", "idle.host", "idle.compile")
-    result = ROUNDING
-    is_certain = True
     change = "@jax.jit on the function that makes a step: loss, gradients and update"
-    advice = r"jax\.jit around"
     library = "jax"
-    forecast = None
 
+    none_such = "gradients are taken within jax.jit, or not at all"
     unused = "gradients that are taken outside of jax.jit cannot be compiled"
-    _is_on = False
-    _calls = 0
 
     def prepare(self, jax: Any) -> None:
         """Stand in for what takes gradients."""
@@ -223,7 +245,7 @@ class JaxGradientsJitted(Cure):
         replaced(*((jax, name, self._taking(jax, getattr(jax, name))) for name in names))
 
     def _taking(self, jax: Any, real: Any) -> Any:
-        compiled: dict[Any, _Gradient] = {}
+        compiled: dict[Any, _BothWays] = {}
 
         @functools.wraps(real)
         def take(function: Any, *words: Any, **options: Any) -> Any:
@@ -233,15 +255,18 @@ class JaxGradientsJitted(Cure):
 
             @functools.wraps(gradient)
             def called(*args: Any, **kwargs: Any) -> Any:
-                if self.ended or not (self._is_on or self._calls < LEAST_GRADIENTS):
+                if not (self.compiles or self.calls < LEAST_CALLS):
                     return gradient(*args, **kwargs)
-                held = [cell.cell_contents for cell in function.__closure__ or ()]
-                leaves, shape = jax.tree_util.tree_flatten(((*held, *args), kwargs))
+                try:
+                    held = [cell.cell_contents for cell in function.__closure__ or ()]
+                    leaves, shape = jax.tree_util.tree_flatten(((*held, *args), kwargs))
+                except Exception:  # a cell that is not set yet, or keys without an order
+                    return gradient(*args, **kwargs)
                 if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
                     return gradient(*args, **kwargs)
-                self._calls += 1
+                self.calls += 1
                 self.seen_from(sys._getframe(1))
-                if not self._is_on:
+                if not self.compiles:
                     return gradient(*args, **kwargs)
                 arrays = [leaf if _is_traced(jax, leaf) else None for leaf in leaves]
                 static = [None if _is_traced(jax, leaf) else leaf for leaf in leaves]
@@ -249,22 +274,19 @@ class JaxGradientsJitted(Cure):
                     key, by = _key(function, shape, static, words, options)
                     if key not in compiled and len(compiled) < MOST_VARIANTS:
                         computed = _computed(jax, real, function, words, options, shape, static)
-                        compiled[key] = _Gradient(jax, computed, by)
+                        compiled[key] = _BothWays(jax, computed, by)
                 except TypeError:  # what is no key
                     return gradient(*args, **kwargs)
-                kept = compiled.get(key)
-                made = None if kept is None else kept.call(self, arrays, gradient, args, kwargs)
+                made = None
+                if key in compiled:
+                    made = compiled[key].call(
+                        self, ((arrays,), {}), lambda: gradient(*args, **kwargs)
+                    )
                 return gradient(*args, **kwargs) if made is None else made
 
             return called
 
         return take
-
-    def apply(self, _jax: Any) -> Undo:
-        if self._calls < LEAST_GRADIENTS:
-            raise CannotApply("gradients are taken within jax.jit, or not at all")
-        self._is_on = True
-        return functools.partial(setattr, self, "_is_on", False)
 
 
 def _is_traced(jax: Any, leaf: Any) -> bool:
@@ -305,35 +327,51 @@ def _computed(
     return of_arrays
 
 
-class _Gradient:
-    """One that is compiled, and how often it was called."""
+class _BothWays:
+    """A function that is compiled, and some of whose calls are made without that, too."""
 
-    def __init__(self, jax: Any, function: Any, by: list[Any]) -> None:
-        self._jax, self._jitted = jax, jax.jit(function)
-        self._by = by  # what its key has by its id is to stay
-        self._far = jax.jit(self._distance)
+    def __init__(self, jax: Any, function: Any, by: object = None) -> None:
+        self._jax, self._function = jax, function
+        self._by = by  # what a key has by its id is to stay
+        self._jitted: Any = None
         self._calls = 0
         self._is_off = False
 
-    def call(self, cure: Cure, arrays: Any, gradient: Any, args: Any, kwargs: Any) -> Any:
-        """What it gives; None where it cannot be compiled."""
+    def call(self, cure: _Jitted, given: Any, right: Callable[[], Any]) -> Any:
+        """What it gives for these arguments, positional ones and by name, or as `right` does; None
+        where it cannot be compiled."""
         if self._is_off:
             return None
+        self._jitted = self._jitted or self._jax.jit(self._function)
         try:
-            made = self._jitted(arrays)
+            made = self._jitted(*given[0], **given[1])
         except Exception:  # it asks for values, or gives what is no array
             self._is_off = True
             cure.used = cure.used or 0
             return None
         self._calls += 1
         if self._calls in COMPARED:
-            right = gradient(*args, **kwargs)
-            far, large = self._far(made, right)
-            if not float(far) <= CLOSE * CLOSE * float(large):
+            cure.is_comparing = True
+            try:
+                known = right()
+            finally:
+                cure.is_comparing = False
+            are_alike = self._are_alike(made, known)
+            if are_alike is False:
                 cure.end("what is compiled gives something else")
-                return right
+                return known
+            cure.both_ways += are_alike is True
         cure.used = (cure.used or 0) + 1
         return made
+
+    def _are_alike(self, made: Any, known: Any) -> bool | None:
+        """Whether two results differ by no more than rounding does; None where they are no numbers
+        that can be compared."""
+        try:
+            far, large = map(float, self._jax.jit(self._distance)(made, known))
+        except Exception:  # keys of random numbers, for one
+            return None
+        return far <= CLOSE * CLOSE * large
 
     def _distance(self, made: Any, right: Any) -> Any:
         """The squares of by how much two results differ, and of the right one, added up."""
@@ -344,6 +382,55 @@ class _Gradient:
         ]
         far = sum(jnp.square(first - second).sum() for first, second in pairs)
         return far, sum(jnp.square(second).sum() for _, second in pairs)
+
+
+class OptaxJitted(_Jitted):
+    """What optax computes of gradients is compiled, where the program calls it outside of jax.jit,
+    operation by operation. Its functions are pure, as optax asks of what it is given; the first
+    calls of each, and few later ones, are made both ways."""
+
+    name = "optax_jitted"
+    title = "optax's updates are compiled"
+    change = "jax.jit of the whole step: gradients, tx.update and optax.apply_updates"
+    library = "optax"
+
+    none_such = "optax is called within jax.jit, or not at all"
+    unused = "what optax is given cannot be compiled"
+
+    def prepare(self, optax: Any) -> None:
+        kind = optax.GradientTransformation
+        make = kind.__new__
+
+        def made(cls: Any, init: Any, update: Any) -> Any:
+            return make(cls, init, self._jitted(update))
+
+        pure = [name for name in _PURE if hasattr(optax, name)]
+        replaced(
+            (kind, "__new__", made),
+            *((optax, name, self._jitted(getattr(optax, name))) for name in pure),
+        )
+
+    def _jitted(self, function: Any) -> Any:
+        jax = sys.modules["jax"]
+        compiled = _BothWays(jax, function)
+
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            leaves = jax.tree_util.tree_leaves((args, kwargs))
+            is_alone = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+            if not is_alone or not any(isinstance(leaf, jax.Array) for leaf in leaves):
+                return function(*args, **kwargs)
+            self.calls += 1
+            self.seen_from(sys._getframe(1))
+            if not self.compiles:
+                return function(*args, **kwargs)
+            made = compiled.call(self, (args, kwargs), lambda: function(*args, **kwargs))
+            return function(*args, **kwargs) if made is None else made
+
+        return called
+
+
+_PURE = ("apply_updates", "incremental_update", "global_norm")
 
 
 class _InTraces(Redirected):

@@ -372,6 +372,7 @@ class _Texts:
             if self.trimmed > CHECKED:
                 self._cure.end("a module gives something else for texts without their padding")
             return self._forward(*args, **kwargs)
+        self._cure.both_ways += is_checked
         made = self._forward(*shorter[0], **shorter[1])
         tensors = _tensors(torch, made) or []
         if len(tensors) != len(self._is_of_tokens) or any(

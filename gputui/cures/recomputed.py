@@ -320,6 +320,7 @@ class _Beginning:
                 if self._spared > CHECKED:  # until then each was made both ways
                     self._cure.end("a model gives something else beside a beginning that is kept")
                 return whole
+            self._cure.both_ways += 1
         return made
 
     def _computed(self, ids: Any, given: dict[str, Any]) -> Any:

@@ -867,6 +867,22 @@ def jax_gradients_jitted():
     return count
 
 
+def give_gradients_that_draw():
+    """Where a call gives something else when it is made both ways the cure ends."""
+    cure, drawn = cures()["jax_gradients_jitted"](""), iter(range(99))
+    cure.prepare(jax)
+    take, draw = (jax.grad(each) for each in (lambda y: [y], lambda y: [y + next(drawn)]))
+    for _ in range(4):
+        take(1.0)
+    undo = cure.apply(jax)
+    assert [take(2.0), take(3.0)] == [[2.0], [3.0]]
+    assert (cure.ended, cure.note()) == ("", "2 calls made both ways give the same")
+    assert draw(1.0) == [2.0], "what the program would have had"
+    assert cure.ended == "what is compiled gives something else"
+    undo()
+    return 0
+
+
 @check
 def jax_debug_off():
     WAITED.clear()
@@ -3234,7 +3250,7 @@ BEFORE["checks_later"]()
 BEFORE["own_adapters_merged"]()
 assert write_to_adapters() == "weights that are merged are written to"
 assert find_no_number() == "what looks for NaN and infinity comes to find some"
-assert read_what_is_padded() == give_more_now_and_then() == 0
+assert read_what_is_padded() == give_more_now_and_then() == give_gradients_that_draw() == 0
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
 )  # fmt: skip
