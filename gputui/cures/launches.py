@@ -290,6 +290,8 @@ class ColumnsTogether(Cure):
     _alike: list[list[Any]] | None = None
 
     def apply(self, torch: Any) -> Undo:
+        if has_compiled():
+            raise CannotApply("the program compiles what it calls")
         kinds = {torch.nn.Embedding: _Tables, torch.nn.Linear: _Linears}
         if self._alike is None:
             lists = instances(torch.nn.ModuleList, torch.nn.ModuleDict) or []
@@ -306,12 +308,12 @@ class ColumnsTogether(Cure):
             forward = kind.forward
 
             @functools.wraps(forward)
-            def computed(layer: Any, given: Any) -> Any:
+            def computed(layer: Any, *args: Any, **kwargs: Any) -> Any:
                 group = group_of.get(id(layer))
-                if group is None or torch.compiler.is_compiling():
-                    return forward(layer, given)
-                made = group.compute(layer, given)
-                return forward(layer, given) if made is None else made
+                if group is None or len(args) != 1 or kwargs or torch.compiler.is_compiling():
+                    return forward(layer, *args, **kwargs)
+                made = group.compute(layer, args[0])
+                return forward(layer, args[0]) if made is None else made
 
             return kind, "forward", computed
 

@@ -2401,7 +2401,7 @@ def columns_together():
     with torch.no_grad():
         first.bias += 1
         right = numbers[:, :2] @ first.weight.T + first.bias
-        assert torch.allclose(first(numbers[:, :2]), right)
+        assert torch.allclose(first(input=numbers[:, :2]), right)
     kinds = {type(each.grad_fn).__name__ for each in (rows[0], made[0])}
     return kinds == {"UnbindBackward0"}
 
