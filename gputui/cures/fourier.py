@@ -133,10 +133,13 @@ class FftLengths(Cure):
         change = self._back if inverse else self._forth
 
         @functools.wraps(real)
-        def called(
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return changed(*args, **kwargs) if args else real(**kwargs)
+
+        def changed(
             x: Any, size: Any = None, axis: Any = None, norm: Any = None, **more: Any
         ) -> Any:
-            frame = sys._getframe(1)
+            frame = sys._getframe(2)
             self._line = frame.f_code, frame.f_lasti
             size = more.pop("n", more.pop("s", size))
             axis = more.pop("dim", more.pop("axes", more.pop("axis", axis)))

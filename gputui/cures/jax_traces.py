@@ -248,10 +248,11 @@ class JaxGradientsJitted(_Jitted):
         compiled: dict[Any, _BothWays] = {}
 
         @functools.wraps(real)
-        def take(function: Any, *words: Any, **options: Any) -> Any:
-            gradient = real(function, *words, **options)
-            if not isinstance(function, types.FunctionType):
+        def take(*words: Any, **options: Any) -> Any:
+            gradient = real(*words, **options)
+            if not words or not isinstance(words[0], types.FunctionType):
                 return gradient
+            function, words = words[0], words[1:]
 
             @functools.wraps(gradient)
             def called(*args: Any, **kwargs: Any) -> Any:

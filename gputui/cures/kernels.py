@@ -49,16 +49,16 @@ class PaddedProducts(Cure):
         linear, functional = torch.nn.Linear.forward, torch.nn.functional
 
         @functools.wraps(linear)
-        def padded(self: Any, x: Any) -> Any:
+        def padded(self: Any, input: Any) -> Any:
             rows, columns = self.weight.shape
             more_rows, more_columns = -rows % MULTIPLE, -columns % MULTIPLE
             if rows * columns < LEAST_PADDED or not (rows % 8 or columns % 8):
-                return linear(self, x)
+                return linear(self, input)
             weight = functional.pad(self.weight, (0, more_columns, 0, more_rows))
             bias = None if self.bias is None else functional.pad(self.bias, (0, more_rows))
             if more_columns:
-                x = functional.pad(x, (0, more_columns))
-            return functional.linear(x, weight, bias)[..., :rows]
+                input = functional.pad(input, (0, more_columns))
+            return functional.linear(input, weight, bias)[..., :rows]
 
         return replaced((torch.nn.Linear, "forward", padded))
 
