@@ -324,7 +324,8 @@ def _remove_stale(root: Path) -> None:
     """Remove our folders in `root` whose lock nobody holds.
 
     A folder counts as ours by its prefix, owner, mode and lock file, or if there is nothing in it
-    and it has a name as we give them. One that is just being made is made again.
+    and it has a name as we give them, which no other folder of gputui's has. One that is just being
+    made is made again.
     """
     for path in _own_folders(root):
         with contextlib.suppress(OSError):

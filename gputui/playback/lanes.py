@@ -286,7 +286,7 @@ class TracedLanes:
 def open_lanes(path: Path, session: Session, run: Run) -> TracedLanes:
     """The lanes of a run of the recording, or the other tool's file, at `path`. Raises
     JournalError, one line, where there is no trace."""
-    with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gputui-lanes-") as folder:
         return read_lanes(trace_of(path, Path(folder, "trace")), session, run)
 
 

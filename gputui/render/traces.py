@@ -63,7 +63,7 @@ def open_traced(name: str, number: int | None = None) -> Iterator[Traced]:
 
     Raises JournalError, one line, if it has none.
     """
-    with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gputui-trace-") as folder:
         with closing(TraceWriter(Path(folder, "trace"), TEMPORARY_BYTES)) as writer:
             written = None if name == "-" else _written(Path(name), number, writer, Path(folder))
         if written is None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import sqlite3
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -529,8 +530,12 @@ def test_nsys_itself_exports_its_own_files(tmp_path: Path, monkeypatch: pytest.M
     assert "\n" not in str(caught.value)
     program = tmp_path / "bin" / "nsys"
     program.parent.mkdir()
-    # Its output is its seventh argument, its input the eighth.
-    program.write_text(f'#!/bin/sh\n[ -f "$8" ] && /bin/cp {made} "$7"\n')
+    # Its output is its seventh argument, its input the eighth. Meanwhile a capture begins, which
+    # removes folders that others have left.
+    begins = "from gputui.inject.environment import create_capture_folder as c; c().__enter__()"
+    program.write_text(
+        f'#!/bin/sh\n{sys.executable} -c "{begins}" && [ -f "$8" ] && /bin/cp {made} "$7"\n'
+    )
     program.chmod(0o755)
     _, run = read_whole(path)
     assert [row.name for row in phase_rows(run)] == ["step"]

@@ -239,7 +239,7 @@ _PORTION_BYTES = 1 << 20
 
 def unpacked_report(path: Path, trace: TraceWriter | None, *, summed: bool = False) -> NsysReport:
     """A compressed SQLite export, unpacked where temporary files go. Raises JournalError."""
-    folder = tempfile.TemporaryDirectory(prefix="gputui-")
+    folder = tempfile.TemporaryDirectory(prefix="gputui-unpacked-")
     place = Path(folder.name, "report.sqlite")
     try:
         with expanded(open_regular(path), str(path)) as stream, place.open("wb") as out:
@@ -262,7 +262,7 @@ def exported_report(path: Path, trace: TraceWriter | None, *, summed: bool = Fal
             f"nsys export --type sqlite {sanitize(path.name, 200)}"
         )
     open_regular(path).close()
-    folder = tempfile.TemporaryDirectory(prefix="gputui-")
+    folder = tempfile.TemporaryDirectory(prefix="gputui-export-")
     place = Path(folder.name, "report.sqlite")
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite", "true", "--output",
                str(place), str(path.resolve())]  # fmt: skip
