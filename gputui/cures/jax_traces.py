@@ -248,7 +248,7 @@ class JaxGradientsJitted(_Jitted):
         compiled: dict[Any, _BothWays] = {}
 
         @functools.wraps(real)
-        def take(*words: Any, **options: Any) -> Any:
+        def take_gradient(*words: Any, **options: Any) -> Any:
             gradient = real(*words, **options)
             if not words or not isinstance(words[0], types.FunctionType):
                 return gradient
@@ -287,7 +287,7 @@ class JaxGradientsJitted(_Jitted):
 
             return called
 
-        return take
+        return take_gradient
 
 
 def _is_traced(jax: Any, leaf: Any) -> bool:
@@ -301,8 +301,8 @@ def _key(
 ) -> tuple[Any, list[Any]]:
     """What a function computes by but arrays: its code, what it takes from its module, what it is
     given; as a key, and these. Raises TypeError where that is none."""
-    taken = [function.__globals__.get(name) for name in function.__code__.co_names]
-    by = [*static, *(function.__defaults__ or ()), *words, *options.values(), *taken]
+    from_module = [function.__globals__.get(name) for name in function.__code__.co_names]
+    by = [*static, *(function.__defaults__ or ()), *words, *options.values(), *from_module]
     kept = tuple((type(each), each if isinstance(each, PLAIN) else id(each)) for each in by)
     key = function.__code__, shape, kept, (*options,)
     hash(key)
@@ -354,22 +354,22 @@ class _BothWays:
         if self._calls in COMPARED:
             cure.is_comparing = True
             try:
-                known = right()
+                made_as_it_is = right()
             finally:
                 cure.is_comparing = False
-            are_alike = self._are_alike(made, known)
+            are_alike = self._are_alike(made, made_as_it_is)
             if are_alike is False:
                 cure.end("what is compiled gives something else")
-                return known
+                return made_as_it_is
             cure.both_ways += are_alike is True
         cure.used = (cure.used or 0) + 1
         return made
 
-    def _are_alike(self, made: Any, known: Any) -> bool | None:
+    def _are_alike(self, made: Any, right: Any) -> bool | None:
         """Whether two results differ by no more than rounding does; None where they are no numbers
         that can be compared."""
         try:
-            far, large = map(float, self._jax.jit(self._distance)(made, known))
+            far, large = map(float, self._jax.jit(self._distance)(made, right))
         except Exception:  # keys of random numbers, for one
             return None
         return far <= CLOSE * CLOSE * large
