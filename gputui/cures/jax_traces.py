@@ -3,7 +3,9 @@ activations that are computed again, with calls of Python for what is printed.""
 
 from __future__ import annotations
 
+import copy
 import functools
+import random
 import sys
 import types
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +14,6 @@ from . import (
     ANY,
     COMPILING_S,
     EXACT,
-    PLAIN,
     ROUNDING,
     CannotApply,
     Cure,
@@ -21,6 +22,7 @@ from . import (
     instances,
     replaced,
 )
+from .computes_by import MOST_REACHED, computes_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -227,8 +229,8 @@ class _Jitted(Cure):
 class JaxGradientsJitted(_Jitted):
     """The gradient of a function is compiled where the program takes it outside of jax.jit,
     operation by operation. Arrays and floats that it is given, or that a function made in the loop
-    holds, may be others each time; for all else that it computes by it is compiled anew, a few
-    times. The first calls, and few later ones, are made both ways: where they differ, as of a
+    holds, may be others each time; for all else that it computes by, in what it calls too, it is
+    compiled anew, a few times, and not at all where it stores or draws something. The first calls, and few later ones, are made both ways: where they differ, as of a
     function that draws numbers of NumPy, it ends."""
 
     name = "jax_gradients_jitted"
@@ -263,7 +265,9 @@ class JaxGradientsJitted(_Jitted):
                     leaves, shape = jax.tree_util.tree_flatten(((*held, *args), kwargs))
                 except Exception:  # a cell that is not set yet, or keys without an order
                     return gradient(*args, **kwargs)
-                if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                if len(leaves) > MOST_REACHED or any(
+                    isinstance(leaf, jax.core.Tracer) for leaf in leaves
+                ):
                     return gradient(*args, **kwargs)
                 self.calls += 1
                 self.seen_from(sys._getframe(1))
@@ -299,12 +303,17 @@ def _is_traced(jax: Any, leaf: Any) -> bool:
 def _key(
     function: Any, shape: Any, static: list[Any], words: Any, options: Any
 ) -> tuple[Any, list[Any]]:
-    """What a function computes by but arrays: its code, what it takes from its module, what it is
-    given; as a key, and these. Raises TypeError where that is none."""
-    from_module = [function.__globals__.get(name) for name in function.__code__.co_names]
-    by = [*static, *(function.__defaults__ or ()), *words, *options.values(), *from_module]
-    kept = tuple((type(each), each if isinstance(each, PLAIN) else id(each)) for each in by)
-    key = function.__code__, shape, kept, (*options,)
+    """What a function computes by but arrays; as a key, and what is to stay with it. Raises
+    TypeError where that is not known."""
+    given = [*static, *words, *options.values()]
+    held = len(function.__closure__ or ())
+    bare = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        (types.CellType(None),) * held,
+    )  # fmt: skip
+    bare.__kwdefaults__ = function.__kwdefaults__
+    reached, by = computes_by([bare, *given])
+    key = function.__code__, shape, reached, (*options,)
     hash(key)
     return key, by
 
@@ -312,20 +321,46 @@ def _key(
 def _computed(
     jax: Any, real: Any, function: Any, words: Any, options: Any, shape: Any, static: list[Any]
 ) -> Any:
-    """What is compiled: the gradient for arrays, those that the function holds among them."""
+    """What is compiled: the gradient for arrays, those that the function holds among them. It
+    raises TypeError where the function does more than compute."""
 
     def of_arrays(arrays: list[Any]) -> Any:
         leaves = [first if second is None else second for first, second in zip(arrays, static)]  # noqa: B905
         given, kwargs = jax.tree_util.tree_unflatten(shape, leaves)
         count = len(function.__closure__ or ())
+        cells = tuple(map(types.CellType, given[:count]))
         made = types.FunctionType(
             function.__code__, function.__globals__, function.__name__, function.__defaults__,
-            tuple(map(types.CellType, given[:count])),
+            cells,
         )  # fmt: skip
         made.__kwdefaults__ = function.__kwdefaults__
-        return real(made, *words, **options)(*given[count:], **kwargs)
+        key, by = _key(function, shape, static, words, options)
+        before = [(each, copy.copy(each)) for each in by if type(each) in (list, dict)]
+        draws = _draws()
+        result = real(made, *words, **options)(*given[count:], **kwargs)
+        for each, value in before:  # what is left there is none of the program's arrays
+            if len(each) != len(value):
+                each.clear()
+                (each.update if isinstance(each, dict) else each.extend)(value)
+                raise TypeError("it stores what it computes")
+        if _draws() != draws:
+            raise TypeError("it draws")
+        now = [cell.cell_contents for cell in cells]
+        left, same = jax.tree_util.tree_flatten(((*now, *given[count:]), kwargs))
+        if (
+            same != shape or any(a is not b for a, b in zip(left, leaves))  # noqa: B905
+            or _key(function, shape, static, words, options)[0] != key
+        ):  # fmt: skip
+            raise TypeError("it stores what it computes")
+        return result
 
     return of_arrays
+
+
+def _draws() -> tuple[Any, ...]:
+    """Where the generators that are everyone's are."""
+    _, key, place, *rest = sys.modules["numpy"].random.get_state()
+    return random.getstate(), key.tobytes(), place, *rest
 
 
 class _BothWays:
@@ -357,6 +392,10 @@ class _BothWays:
                 made_as_it_is = right()
             finally:
                 cure.is_comparing = False
+            if self._kinds(made) != self._kinds(made_as_it_is):  # numbers of Python come back as arrays
+                self._is_off = True
+                cure.used = cure.used or 0
+                return made_as_it_is
             are_alike = self._are_alike(made, made_as_it_is)
             if are_alike is False:
                 cure.end("what is compiled gives something else")
@@ -364,6 +403,9 @@ class _BothWays:
             cure.both_ways += are_alike is True
         cure.used = (cure.used or 0) + 1
         return made
+
+    def _kinds(self, made: Any) -> list[bool]:
+        return [isinstance(leaf, self._jax.Array) for leaf in self._jax.tree_util.tree_leaves(made)]
 
     def _are_alike(self, made: Any, right: Any) -> bool | None:
         """Whether two results differ by no more than rounding does; None where they are no numbers

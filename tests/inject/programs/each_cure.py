@@ -883,6 +883,71 @@ def give_gradients_that_draw():
     return 0
 
 
+class Agent:
+    def __init__(self):
+        self.target, self.turns = 1.0, 0
+
+    def loss(self, y):
+        return [y * self.target * SHARE["of_loss"]]
+
+
+SHARE, NOTED = {"of_loss": 1.0}, []
+
+
+def give_gradients_by_what_changes():
+    """What a function, or one that it calls, takes from objects, its module and its cells is as it
+    is now; what does more than compute is not compiled."""
+    cure, agent, share, seen = cures()["jax_gradients_jitted"](""), Agent(), 1.0, {}
+    cure.prepare(jax)
+
+    def shared(y):
+        return [each * share for each in agent.loss(y)]
+
+    def stored(y):
+        seen["y"] = y
+        return [y]
+
+    def noted(y):
+        NOTED.append(y)
+        return [y]
+
+    def drawn(y):
+        return [y if numpy.random.random() < 2.0 else -y]
+
+    take = jax.grad(lambda y: shared(y))
+    for _ in range(4):
+        take(1.0)
+    undo = cure.apply(jax)
+    count = len(jax.compiled)
+    assert take(2.0) == take(2.0) == [2.0]
+    assert len(jax.compiled) == count + 2
+    for turn in range(2):
+        agent.turns = turn  # nothing is computed by it
+        assert take(3.0) == [3.0]
+    agent.target = 2.0
+    assert take(3.0) == [6.0]
+    SHARE["of_loss"] = 3.0
+    assert take(3.0) == [18.0]
+    share = 2.0
+    assert take(3.0) == [36.0]
+    undo()
+    cure = cures()["jax_gradients_jitted"]("")
+    SHARE["of_loss"] = 1.0
+    jax.grad = jax.grad.__wrapped__
+    cure.prepare(jax)
+    store, note, draw = map(jax.grad, (stored, noted, drawn))
+    for turn in range(4):
+        store(float(turn))
+    undo = cure.apply(jax)
+    for turn in range(4):
+        assert store(float(turn)) == [seen["y"]] == [float(turn)]
+        note(float(turn))
+        draw(1.0)
+    undo()
+    assert NOTED == [0.0, 1.0, 2.0, 3.0]
+    return cure.used
+
+
 @check
 def jax_debug_off():
     WAITED.clear()
@@ -996,7 +1061,7 @@ exec(
     "    def tree_map(change, tree):\n"
     "        return tuple(map(change, tree[0])), {k: change(v) for k, v in tree[1].items()}\n"
     "    def tree_leaves(tree):\n"
-    "        if tree is None or isinstance(tree, list): return tree or []\n"
+    "        if not isinstance(tree, tuple): return tree if isinstance(tree, list) else []\n"
     "        args, kwargs = tree\n"
     "        return [*args, *kwargs.values()]\n"
     "class lax:\n"
@@ -3252,6 +3317,7 @@ BEFORE["own_adapters_merged"]()
 assert write_to_adapters() == "weights that are merged are written to"
 assert find_no_number() == "what looks for NaN and infinity comes to find some"
 assert read_what_is_padded() == give_more_now_and_then() == give_gradients_that_draw() == 0
+assert give_gradients_by_what_changes() == 0
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
 )  # fmt: skip
