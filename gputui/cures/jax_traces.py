@@ -230,8 +230,8 @@ class JaxGradientsJitted(_Jitted):
     """The gradient of a function is compiled where the program takes it outside of jax.jit,
     operation by operation. Arrays and floats that it is given, or that a function made in the loop
     holds, may be others each time; for all else that it computes by, in what it calls too, it is
-    compiled anew, a few times, and not at all where it stores or draws something. The first calls, and few later ones, are made both ways: where they differ, as of a
-    function that draws numbers of NumPy, it ends."""
+    compiled anew, a few times, and not at all where it stores or draws something. The first calls,
+    and few later ones, are made both ways: where they differ, it ends."""
 
     name = "jax_gradients_jitted"
     title = "gradients of JAX are compiled"

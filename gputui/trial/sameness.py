@@ -242,7 +242,8 @@ def _has_fallen(pairs: Sequence[tuple[float, float]]) -> bool:
     half = pairs[len(pairs) // 2 :]
     begun = fmean(a for a, _ in pairs[:LEAST_STEPS])
     left, other = (fmean(pair[run] for pair in half) for run in (0, 1))
-    return left <= FALLS * begun and begun - other >= NEARLY * (begun - left)
+    fall = begun - left
+    return fall >= (1.0 - FALLS) * abs(begun) and begun - other >= NEARLY * fall
 
 
 def sameness_of(

@@ -91,6 +91,8 @@ def test_losses_that_fall_fast_at_first_are_compared_once_they_do_not() -> None:
     assert of_runs(few[0], later, EXACT, redraws=True).kind == "unknown", "items of later epochs"
     still = [with_workers[0]] * 44
     assert of_runs(without[:44], still, EXACT, redraws=True).kind == "other", "it learns nothing"
+    flat = [[-level + rng.gauss(0, 0.01) for _ in range(40)] for level in (1.0, 1.5)]
+    assert of_runs(*flat, EXACT, redraws=True).kind == "other", "below zero nothing fell"
 
 
 def test_outputs_are_compared_where_the_same_was_given() -> None:
