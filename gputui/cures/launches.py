@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from . import (
@@ -310,10 +311,11 @@ class ColumnsTogether(Cure):
             @functools.wraps(forward)
             def computed(layer: Any, *args: Any, **kwargs: Any) -> Any:
                 group = group_of.get(id(layer))
-                if group is None or len(args) != 1 or kwargs or torch.compiler.is_compiling():
-                    return forward(layer, *args, **kwargs)
-                made = group.compute(layer, args[0])
-                return forward(layer, args[0]) if made is None else made
+                given = args[0] if args else kwargs.get("input")
+                made = None
+                if group is not None and type(given) is torch.Tensor and group.may_compute():
+                    made = group.compute(layer, given)
+                return forward(layer, *args, **kwargs) if made is None else made
 
             return kind, "forward", computed
 
@@ -358,6 +360,17 @@ class _Columns:
         self._state: Any = None
         self._made: dict[int, tuple[Any, Any]] = {}
         """What is not asked for yet, and how often its layer's weights had been written to."""
+        self._thread: int | None = None
+        """Whose calls are computed together: the first one's."""
+        self._is_off = False
+        """Whether not all of it was asked for: a layer that is left out has no gradient."""
+
+    def may_compute(self) -> bool:
+        """Whether layers may be computed together in this thread."""
+        if self._is_off or self._torch.compiler.is_compiling():
+            return False
+        self._thread = self._thread or threading.get_ident()
+        return self._thread == threading.get_ident()
 
     def compute(self, layer: Any, given: Any) -> Any:
         """What a layer makes of these columns; None where it is called alone."""
@@ -369,6 +382,9 @@ class _Columns:
                 self._moved()
             return None
         if len(self._columns) < len(self.layers):
+            return None
+        if self._made and self._base is not base:
+            self._base, self._made, self._is_off = None, {}, True
             return None
         state = base._version, self._torch.is_grad_enabled(), self._torch.is_autocast_enabled()
         made, writes = self._made.pop(id(layer), (None, None))
@@ -405,7 +421,9 @@ def _writes_of_layer(layer: Any) -> list[Any]:
 def _column_of(given: Any, base: Any, shape: Any, stride: Any) -> int | None:
     if base is None or base.is_inference() or (given.shape, given.stride()) != (shape, stride):
         return None
-    column, rest = divmod(given.storage_offset() - base.storage_offset(), base.stride(-1))
+    # Columns of what is expanded are all one.
+    step = base.stride(-1) or 1
+    column, rest = divmod(given.storage_offset() - base.storage_offset(), step)
     return column if not rest and 0 <= column < base.shape[-1] else None
 
 

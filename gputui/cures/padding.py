@@ -48,8 +48,8 @@ class SeenOnHost:
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
-        self._copies: deque[tuple[Any, Any, int]] = deque(maxlen=LAST_COPIES)
-        """What was made, where it was made of, and how often that had been written to."""
+        self._copies: deque[tuple[Any, Any]] = deque(maxlen=LAST_COPIES)
+        """What was made, and a copy of what it was made of: NumPy may write to that unseen."""
 
     def apply(self) -> Undo:
         """Remember batches of texts from now on; gives what ends that."""
@@ -63,24 +63,26 @@ class SeenOnHost:
             if (
                 type(value) is type(made) is self._torch.Tensor and value.device.type == "cpu"
                 and value.dim() == 2 and not value.is_floating_point()
-                and made.device.type != "cpu" and not value.is_inference()
+                and made.device.type != "cpu" and value.numel() <= MOST_NUMBERS
             ):  # fmt: skip
-                self._copies.append((weakref.ref(made), value, value._version))
+                self._copies.append((weakref.ref(made), value.detach().clone()))
             return made
 
         return copied
 
     def of(self, tensors: list[Any]) -> list[Any]:
         """These, as they are on the host; themselves where that is not known of all."""
-        host = {id(made): value for ref, value, writes in self._copies
-                if (made := ref()) is not None and value._version == writes
+        copies = [*self._copies]  # another thread may make some meanwhile
+        host = {id(made): value for ref, value in copies
+                if (made := ref()) is not None
                 and not made.is_inference() and not made._version}  # fmt: skip
         return (
             [host[id(each)] for each in tensors] if all(id(e) in host for e in tensors) else tensors
         )
 
 
-LAST_COPIES = 16
+LAST_COPIES, MOST_NUMBERS = 16, 1 << 20
+"""How many are remembered, and how large a batch of texts is at most."""
 _COPIES = ("to", "cuda")
 
 

@@ -2028,15 +2028,48 @@ def own_texts_trimmed():
     return min(READER.lengths)
 
 
+def copy_in_another_thread():
+    host, ids, made = padding.SeenOnHost(torch), torch.ones(1, 1, dtype=torch.int64), []
+    undo, before = host.apply(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    feeds = threading.Thread(target=lambda: made.extend(ids.to("meta") for _ in range(2000)))
+    feeds.start()
+    while feeds.is_alive():
+        host.of([ids])
+    feeds.join()
+    sys.setswitchinterval(before)
+    undo()
+    return len(made)
+
+
+def look_up_by_name_and_in_part():
+    """Layers that are given their columns by name, and layers that are left out: these learn
+    nothing."""
+    together, codes = cures()["columns_together"](""), torch.zeros(3, 8, dtype=torch.int64)
+    tables = torch.nn.ModuleList(torch.nn.Embedding(3, 2) for _ in range(8))
+    undo = together.apply(torch)
+    for count in (8, 8, 4, 4):
+        codes = codes + 0
+        for table in tables:
+            table.weight.grad = None
+        rows = [tables[n](input=codes[:, n]) for n in range(count)]
+        torch.cat(rows).sum().backward()
+    alike = torch.from_dlpack(torch.ones(3, 1, dtype=torch.int64).expand(3, 8))
+    assert tables[0](alike[:, 0]).equal(tables[0].weight[[1, 1, 1]])
+    undo()
+    return [table.weight.grad is None for table in tables]
+
+
 def give_more_now_and_then():
     """What is copied to another device is known there as long as it is as it was."""
     host, ids = padding.SeenOnHost(torch), torch.ones(4, 40, dtype=torch.int64)
     undo = host.apply()
     made = ids.to("meta")
     undo()
-    assert host.of([made])[0] is ids
+    ids.numpy().fill(2)  # no version counts that
+    assert host.of([made])[0].equal(torch.ones(4, 40))
     assert host.of([made, ids]) == [made, ids], "not of all"
-    ids += 1
+    made += 1
     assert host.of([made])[0] is made
     reader, trimmed = Reader().eval(), cures()["own_texts_trimmed"]("")
     trimmed.prepare(torch)
@@ -3318,6 +3351,8 @@ assert write_to_adapters() == "weights that are merged are written to"
 assert find_no_number() == "what looks for NaN and infinity comes to find some"
 assert read_what_is_padded() == give_more_now_and_then() == give_gradients_that_draw() == 0
 assert give_gradients_by_what_changes() == 0
+assert look_up_by_name_and_in_part() == 4 * [False] + 4 * [True]
+assert copy_in_another_thread() == 2000
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
 )  # fmt: skip
