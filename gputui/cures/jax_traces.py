@@ -392,7 +392,8 @@ class _BothWays:
                 made_as_it_is = right()
             finally:
                 cure.is_comparing = False
-            if self._kinds(made) != self._kinds(made_as_it_is):  # numbers of Python come back as arrays
+            # Numbers of Python come back as arrays.
+            if self._kinds(made) != self._kinds(made_as_it_is):
                 self._is_off = True
                 cure.used = cure.used or 0
                 return made_as_it_is
