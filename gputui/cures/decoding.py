@@ -97,7 +97,7 @@ class TextsKept(Cure):
         def called(model: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.ended and is_without_cache((model, *args), kwargs):
                 self._generated += 1
-                kwargs["use_cache"] = True
+                return generated_with_cache(generate, (model, *args), kwargs)
             return generate(model, *args, **kwargs)
 
         return called
@@ -492,14 +492,30 @@ class KvCache(Redirected):
         """Calls with use_cache=False, among their arguments or in their configuration."""
         if not is_without_cache(args, kwargs):
             return None
-        return lambda: function(*args, **{**kwargs, "use_cache": True})
+        return lambda: generated_with_cache(function, args, kwargs)
+
+
+_OF_EACH_TOKEN = ("output_hidden_states", "output_attentions")
+"""What generate() gives of the whole text for each token, or of the new one where it has a
+cache."""
 
 
 def is_without_cache(args: Any, kwargs: Any) -> bool:
-    """Whether a generate() is told to use no KV cache, by a word or by its configuration."""
+    """Whether a generate() is told to use no KV cache, by a word or by its configuration, and gives
+    the same with one."""
     config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
     config = config or getattr(args[0], "generation_config", None)
+    if any(kwargs.get(name, getattr(config, name, None)) for name in _OF_EACH_TOKEN):
+        return False
     return kwargs.get("use_cache", getattr(config, "use_cache", None)) is False
+
+
+def generated_with_cache(generate: Any, args: Any, kwargs: Any) -> Any:
+    """What it gives with a KV cache, but for that: who keeps results would keep their caches."""
+    made = generate(*args, **{**kwargs, "use_cache": True})
+    if hasattr(made, "keys") and "past_key_values" in made:
+        made["past_key_values"] = None
+    return made
 
 
 class StaticCache(Cure):

@@ -597,6 +597,8 @@ exec(
     "    config = None\n"
     "    def generate(self, inputs=None, generation_config=None, **options):\n"
     "        self.step()\n"
+    "        if inputs is None and options.get('is_dict'):\n"
+    "            return {'past_key_values': 'a cache'}\n"
     "        if inputs is not None:\n"
     "            self.seen.append(inputs.shape[1])\n"
     "            made = inputs.repeat_interleave(2, 0)\n"
@@ -1202,6 +1204,8 @@ def generate_without_cache():
     with_one = cure.apply(generation)
     assert mixin.generate() == (("use_cache", True),)
     assert mixin.generate(use_cache=True) == (("use_cache", True),)
+    assert mixin.generate(output_attentions=True) == (("output_attentions", True),)
+    assert mixin.generate(is_dict=True) == {"past_key_values": None}, "it would be kept"
     with_one()
     assert mixin.generate() == ()
     generation.GenerationMixin.generate = generate
