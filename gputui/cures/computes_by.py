@@ -3,6 +3,7 @@ calls, hold or take from their modules and from objects by name, as they are now
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import sysconfig
@@ -17,19 +18,27 @@ MOST_BYTES = 1 << 16
 """Of an array of NumPy that is compared as a whole: whether a larger one was written to is not
 known."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+_CURES = {
+    os.path.join(os.path.dirname(__file__), name) for name in ("jax_traces.py", "__init__.py")
+}
 _HELD = (list, tuple, set, frozenset, deque)
 
 
-def computes_by(values: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
+def computes_by(
+    values: list[Any], *, of_libraries: bool = False
+) -> tuple[tuple[Any, ...], list[Any]]:
     """A key that is another where these functions and objects compute by something else, and what
-    it has by their ids, which are to stay. Raises TypeError where that is not known: of generators
-    of random numbers, of large arrays of NumPy, of too many values."""
+    it has by their ids, which are to stay; also what functions `of_libraries` hold. Raises
+    TypeError where that is not known: of generators of random numbers, of large arrays of NumPy, of
+    too many values."""
     rest, key, kept = values[::-1], [], []
     names, seen, holders = {"__call__"}, set[int](), list[Any]()
     asked: set[tuple[int, str]] = set()
     while rest:
         while rest:
             value = rest.pop()
+            while isinstance(value, types.FunctionType) and value.__code__.co_filename in _CURES:
+                value = getattr(value, "__wrapped__", None)  # a cure stands in for it
             is_again = id(value) in seen
             key.append(_itself(value))
             if isinstance(value, PLAIN) or is_again:
@@ -50,6 +59,8 @@ def computes_by(values: list[Any]) -> tuple[tuple[Any, ...], list[Any]]:
                 if not _is_of_library(value.__code__.co_filename):
                     names |= (own := _names(value.__code__))
                     rest += _held_by(value, own)
+                elif of_libraries:
+                    rest += _held_by(value, set())
             else:
                 holders.append(value)
         for holder in holders:

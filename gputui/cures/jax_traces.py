@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import random
 import sys
 import types
@@ -415,7 +416,7 @@ class _BothWays:
             far, large = map(float, self._jax.jit(self._distance)(made, right))
         except Exception:  # keys of random numbers, for one
             return None
-        return far <= CLOSE * CLOSE * large
+        return far <= CLOSE * CLOSE * large if math.isfinite(large) else None
 
     def _distance(self, made: Any, right: Any) -> Any:
         """The squares of by how much two results differ, and of the right one, added up."""
@@ -430,8 +431,8 @@ class _BothWays:
 
 class OptaxJitted(_Jitted):
     """What optax computes of gradients is compiled, where the program calls it outside of jax.jit,
-    operation by operation. Its functions are pure, as optax asks of what it is given; the first
-    calls of each, and few later ones, are made both ways."""
+    operation by operation, anew where a function, such as a schedule, computes by something else.
+    The first calls of each, and few later ones, are made both ways."""
 
     name = "optax_jitted"
     title = "optax's updates are compiled"
@@ -456,7 +457,7 @@ class OptaxJitted(_Jitted):
 
     def _jitted(self, function: Any) -> Any:
         jax = sys.modules["jax"]
-        compiled = _BothWays(jax, function)
+        compiled: dict[Any, _BothWays] = {}
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
@@ -468,7 +469,15 @@ class OptaxJitted(_Jitted):
             self.seen_from(sys._getframe(1))
             if not self.compiles:
                 return function(*args, **kwargs)
-            made = compiled.call(self, (args, kwargs), lambda: function(*args, **kwargs))
+            made = None
+            try:
+                key, by = computes_by([function], of_libraries=True)
+                if key not in compiled and len(compiled) < MOST_VARIANTS:
+                    compiled[key] = _BothWays(jax, lambda *a, **k: function(*a, **k), by)
+            except TypeError:  # what is no key
+                return function(*args, **kwargs)
+            if key in compiled:
+                made = compiled[key].call(self, (args, kwargs), lambda: function(*args, **kwargs))
             return function(*args, **kwargs) if made is None else made
 
         return called

@@ -45,6 +45,7 @@ from gputui.cures import (
     unread,
     waits,
 )
+from gputui.cures.computes_by import computes_by
 
 torch.manual_seed(0)
 gputui.cures.LOST_S = 0.0  # nobody ends this program
@@ -948,6 +949,22 @@ def give_gradients_by_what_changes():
     undo()
     assert NOTED == [0.0, 1.0, 2.0, 3.0]
     return cure.used
+
+
+def hold_a_schedule():
+    """What is held by what a function holds tells; what a cure stands in with does not."""
+    rates, cure = [1.0], cures()["jax_gradients_jitted"]("")
+    real = jax.grad, jax.value_and_grad
+    cure.prepare(jax)
+    taken = jax.grad(lambda y: [y * rates[0]])
+    jax.grad, jax.value_and_grad = real
+    update = functools.partial(lambda grads: taken(grads))
+    keys = [computes_by([update.func], of_libraries=True)[0]]
+    for rate in (1.0, 2.0):
+        rates[0] = rate
+        assert taken(1.0) == [rate]
+        keys.append(computes_by([update.func], of_libraries=True)[0])
+    return keys[0] == keys[1] != keys[2]
 
 
 @check
@@ -3357,6 +3374,7 @@ assert read_what_is_padded() == give_more_now_and_then() == give_gradients_that_
 assert give_gradients_by_what_changes() == 0
 assert look_up_by_name_and_in_part() == 4 * [False] + 4 * [True]
 assert copy_in_another_thread() == 2000
+assert hold_a_schedule()
 assert make_something_else() == (
     "what the function made is written to", "stored changes what it is given"
 )  # fmt: skip
