@@ -230,9 +230,10 @@ class _Jitted(Cure):
 class JaxGradientsJitted(_Jitted):
     """The gradient of a function is compiled where the program takes it outside of jax.jit,
     operation by operation. Arrays and floats that it is given, or that a function made in the loop
-    holds, may be others each time; for all else that it computes by, in what it calls too, it is
-    compiled anew, a few times, and not at all where it stores or draws something. The first calls,
-    and few later ones, are made both ways: where they differ, it ends."""
+    holds, may be others each time, and so may integers that were, such as the step in flax's
+    TrainState; for all else that it computes by, in what it calls too, it is compiled anew, a few
+    times, and not at all where it stores or draws something. The first calls, and few later ones,
+    are made both ways: where they differ, it ends."""
 
     name = "jax_gradients_jitted"
     title = "gradients of JAX are compiled"
@@ -249,6 +250,9 @@ class JaxGradientsJitted(_Jitted):
 
     def _taking(self, jax: Any, real: Any) -> Any:
         compiled: dict[Any, _BothWays] = {}
+        seen: dict[Any, tuple[dict[int, int], set[int]]] = {}
+        """By place, the integers that a function was given first, and those that were others
+        later."""
 
         @functools.wraps(real)
         def take_gradient(*words: Any, **options: Any) -> Any:
@@ -274,8 +278,18 @@ class JaxGradientsJitted(_Jitted):
                 self.seen_from(sys._getframe(1))
                 if not self.compiles:
                     return gradient(*args, **kwargs)
-                arrays = [leaf if _is_traced(jax, leaf) else None for leaf in leaves]
-                static = [None if _is_traced(jax, leaf) else leaf for leaf in leaves]
+                try:
+                    first, varying = seen.setdefault((function.__code__, shape), ({}, set()))
+                except TypeError:  # what is no key
+                    return gradient(*args, **kwargs)
+                for place, leaf in enumerate(leaves):
+                    if type(leaf) is int and first.setdefault(place, leaf) != leaf:
+                        varying.add(place)
+                traced = [
+                    place in varying or _is_traced(jax, leaf) for place, leaf in enumerate(leaves)
+                ]
+                arrays = [leaf if each else None for leaf, each in zip(leaves, traced)]  # noqa: B905
+                static = [None if each else leaf for leaf, each in zip(leaves, traced)]  # noqa: B905
                 try:
                     key, by = _key(function, shape, static, words, options)
                     if key not in compiled and len(compiled) < MOST_VARIANTS:

@@ -866,7 +866,7 @@ def jax_gradients_jitted():
     assert step(jax.core.Tracer(), 2) == ["traced"]
     count = len(jax.compiled)
     assert [step(turn, 1.0) for turn in range(9)] == [[float(turn)] for turn in range(9)]
-    assert len(jax.compiled) - count in (0, 3), "a number of turns is not traced"
+    assert len(jax.compiled) - count in (0, 9), "a count that changes is traced"
     return count
 
 
