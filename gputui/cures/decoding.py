@@ -501,8 +501,8 @@ cache."""
 
 
 def is_without_cache(args: Any, kwargs: Any) -> bool:
-    """Whether a generate() is told to use no KV cache, by a word or by its configuration, and gives
-    the same with one."""
+    """Whether this generate() turns the KV cache off, by an argument or in its configuration, and
+    would return the same with it."""
     config = kwargs.get("generation_config") or (args[2] if len(args) > 2 else None)
     config = config or getattr(args[0], "generation_config", None)
     if any(kwargs.get(name, getattr(config, name, None)) for name in _OF_EACH_TOKEN):

@@ -321,16 +321,20 @@ def _key(
     """What a function computes by but arrays; as a key, and what is to stay with it. Raises
     TypeError where that is not known."""
     given = [*static, *words, *options.values()]
-    held = len(function.__closure__ or ())
-    bare = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__,
-        (types.CellType(None),) * held,
-    )  # fmt: skip
-    bare.__kwdefaults__ = function.__kwdefaults__
-    reached, by = computes_by([bare, *given])
+    bare = (types.CellType(None),) * len(function.__closure__ or ())
+    reached, by = computes_by([_with_cells(function, bare), *given])
     key = function.__code__, shape, reached, (*options,)
     hash(key)
     return key, by
+
+
+def _with_cells(function: Any, cells: tuple[types.CellType, ...]) -> types.FunctionType:
+    """The same function, but that it holds what is in these cells."""
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, cells
+    )
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def _computed(
@@ -344,15 +348,11 @@ def _computed(
         given, kwargs = jax.tree_util.tree_unflatten(shape, leaves)
         count = len(function.__closure__ or ())
         cells = tuple(map(types.CellType, given[:count]))
-        made = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, function.__defaults__,
-            cells,
-        )  # fmt: skip
-        made.__kwdefaults__ = function.__kwdefaults__
         key, by = _key(function, shape, static, words, options)
         before = [(each, copy.copy(each)) for each in by if type(each) in (list, dict)]
         draws = _draws()
-        result = real(made, *words, **options)(*given[count:], **kwargs)
+        gradient = real(_with_cells(function, cells), *words, **options)
+        result = gradient(*given[count:], **kwargs)
         for each, value in before:  # what is left there is none of the program's arrays
             if len(each) != len(value):
                 each.clear()

@@ -356,6 +356,9 @@ class _Columns:
         self.layers, self._torch = layers, torch
         self._columns: dict[int, int] = {}
         """Of each layer, the first of those that it was given last."""
+        self._first: Any = None
+        """What that comes to on the layers' device, as the kind of layers needs it; None until it
+        is made, and where a layer was given other columns."""
         self._base: Any = None
         self._state: Any = None
         self._made: dict[int, tuple[Any, Any]] = {}
@@ -379,7 +382,7 @@ class _Columns:
             self._base, self._made = None, {}
             if column is not None:
                 self._columns[id(layer)] = column
-                self._moved()
+                self._first = None
             return None
         if len(self._columns) < len(self.layers):
             return None
@@ -403,9 +406,6 @@ class _Columns:
             self._base = None
         return made
 
-    def _moved(self) -> None:
-        """A layer was given other columns."""
-
     def _column(self, given: Any) -> int | None:
         """Which column of another tensor is the first of it; None where it is none."""
         raise NotImplementedError
@@ -428,13 +428,8 @@ def _column_of(given: Any, base: Any, shape: Any, stride: Any) -> int | None:
 
 
 class _Tables(_Columns):
-    """Embeddings, each of a column of codes."""
-
-    _first: Any = None
-    """The columns, and the rows at which tables begin, on their device."""
-
-    def _moved(self) -> None:
-        self._first = None
+    """Embeddings, each of a column of codes. `_first` is the columns, and the rows at which tables
+    begin."""
 
     def _column(self, given: Any) -> int | None:
         base = given._base
@@ -458,12 +453,7 @@ class _Tables(_Columns):
 
 
 class _Linears(_Columns):
-    """Linear layers, each of a few columns of numbers."""
-
-    _first: Any = None
-
-    def _moved(self) -> None:
-        self._first = None
+    """Linear layers, each of a few columns of numbers. `_first` is all of these columns."""
 
     def _column(self, given: Any) -> int | None:
         base, count = given._base, self.layers[0].in_features

@@ -275,9 +275,6 @@ _OF_EACH = (
 """What is done with each number by itself."""
 
 
-# Padding that a whole batch of texts has, where a model of transformers is given them.
-
-
 # Tensors that are sorted as a whole, and of which the first are read.
 
 LEAST_LENGTH, LEAST_NUMBERS = 256, 1 << 16
