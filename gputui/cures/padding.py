@@ -3,11 +3,8 @@ program's own, is given them, and before prompts that transformers' generate() g
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
-import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from . import ANY, ROUNDING, CannotApply, Cure, Redirected, combined, instances, replaced
@@ -41,51 +38,6 @@ LEAST_MODULES = 8
 """Modules that a model has: what is given texts alone, such as an embedding, is none."""
 
 
-class SeenOnHost:
-    """What tensors on a GPU were on the host, where the program copied them from there while this
-    is on, so that what they hold is known without waiting for the GPU: where a model is given its
-    texts a program waits for the step before, and a step of 50 ms took 61."""
-
-    def __init__(self, torch: Any) -> None:
-        self._torch = torch
-        self._copies: deque[tuple[Any, Any]] = deque(maxlen=LAST_COPIES)
-        """What was made, and a copy of what it was made of: NumPy may write to that unseen."""
-
-    def apply(self) -> Undo:
-        """Remember batches of texts from now on; gives what ends that."""
-        tensor = self._torch.Tensor
-        return replaced(*((tensor, name, self._noting(getattr(tensor, name))) for name in _COPIES))
-
-    def _noting(self, copy: Any) -> Any:
-        @functools.wraps(copy)
-        def copied(value: Any, *args: Any, **kwargs: Any) -> Any:
-            made = copy(value, *args, **kwargs)
-            if (
-                type(value) is type(made) is self._torch.Tensor and value.device.type == "cpu"
-                and value.dim() == 2 and not value.is_floating_point()
-                and made.device.type != "cpu" and value.numel() <= MOST_NUMBERS
-            ):  # fmt: skip
-                self._copies.append((weakref.ref(made), value.detach().clone()))
-            return made
-
-        return copied
-
-    def of(self, tensors: list[Any]) -> list[Any]:
-        """These, as they are on the host; themselves where that is not known of all."""
-        copies = [*self._copies]  # another thread may make some meanwhile
-        host = {id(made): value for ref, value in copies
-                if (made := ref()) is not None
-                and not made.is_inference() and not made._version}  # fmt: skip
-        return (
-            [host[id(each)] for each in tensors] if all(id(e) in host for e in tensors) else tensors
-        )
-
-
-LAST_COPIES, MOST_NUMBERS = 16, 1 << 20
-"""How many are remembered, and how large a batch of texts is at most."""
-_COPIES = ("to", "cuda")
-
-
 class TextsTrimmed(Cure):
     """A model of transformers computes a batch of texts without the columns at their end that its
     attention_mask leaves out of all, and that have no label. In what it gives for each token these
@@ -104,7 +56,6 @@ class TextsTrimmed(Cure):
     unused = "no batch of texts is padded as a whole"
     _models: list[Any] | None = None
     _texts: tuple[_ModelTexts, ...] = ()
-    _host: SeenOnHost | None = None
 
     def prepare(self, modeling: Any) -> None:
         watch_calls(modeling)
@@ -118,10 +69,8 @@ class TextsTrimmed(Cure):
             self._models = [each for each in made if id(each) not in held]
         if not self._models:
             raise CannotApply("there is no model of transformers")
-        self._host = host = self._host or SeenOnHost(sys.modules["torch"])
-        self._texts = self._texts or tuple(_ModelTexts(each, self, host) for each in self._models)
-        wrapped = replaced(*(with_forward(each.model, each.forward) for each in self._texts))
-        return combined(wrapped, host.apply())
+        self._texts = self._texts or tuple(_ModelTexts(each, self) for each in self._models)
+        return replaced(*(with_forward(each.model, each.forward) for each in self._texts))
 
     def look(self) -> None:
         """How many batches were trimmed, of those that it was given."""
@@ -137,8 +86,8 @@ cut to 64 columns."""
 class _ModelTexts:
     """What one model is given."""
 
-    def __init__(self, model: Any, cure: TextsTrimmed, host: SeenOnHost) -> None:
-        self.model, self._forward, self._cure, self._host = model, model.forward, cure, host
+    def __init__(self, model: Any, cure: TextsTrimmed) -> None:
+        self.model, self._forward, self._cure = model, model.forward, cure
         self._torch = torch = sys.modules["torch"]
         self._again = PaddedAgain(torch, cure)
         self._is_off = False
@@ -193,11 +142,9 @@ class _ModelTexts:
 
     def _used(self, mask: Any, labels: Any) -> int:
         """Columns up to the last that counts in any text."""
-        are_labels = labels is not None and labels.shape == mask.shape
-        mask, *labelled = self._host.of([mask, labels] if are_labels else [mask])
         counts = mask != 0
-        for each in labelled:
-            counts = counts | (each != NO_LABEL)
+        if labels is not None and labels.shape == mask.shape:
+            counts = counts | (labels != NO_LABEL)
         places = self._torch.arange(1, mask.shape[1] + 1, device=mask.device)
         used = int((counts.any(0) * places).max())
         return min(int(mask.shape[1]), -(-max(1, used) // COLUMNS) * COLUMNS)
@@ -280,19 +227,18 @@ class OwnTextsTrimmed(Cure):
         if length and whole - length >= LEAST_TRIMMED * whole:
             self._padded.setdefault(id(module), [module, 0])[1] += 1
 
-    def apply(self, torch: Any) -> Undo:
+    def apply(self, _torch: Any) -> Undo:
         if has_compiled():
             raise CannotApply("the program compiles what it calls, for one length")
         if self._texts is None:
-            self._host = SeenOnHost(torch)
             self._texts = [
-                _Texts(module, self, self._host) for module, count in self._padded.values()
+                _Texts(module, self) for module, count in self._padded.values()
                 if count >= LEAST_PADDED
             ]  # fmt: skip
         if not self._texts:
             raise CannotApply("no module is given texts that are padded as a whole")
         undos = [replaced(with_forward(each.module, each.forward)) for each in self._texts]
-        return combined(*undos, self._host.apply())
+        return combined(*undos)
 
     def look(self) -> None:
         """How many batches were trimmed, of those that it was given."""
@@ -313,21 +259,20 @@ def _rows_of(torch: Any, given: list[Any]) -> Any:
     )  # fmt: skip
 
 
-def _used(torch: Any, given: list[Any], host: SeenOnHost | None = None) -> tuple[int, int]:
+def _used(torch: Any, given: list[Any]) -> tuple[int, int]:
     """Columns up to the last that is not the same in all texts, of all tensors of their shape, as a
     multiple of COLUMNS, and how many there are; zeros where there are no texts. It waits for the
-    GPU, once, where they are not known on the host."""
+    GPU, once."""
     ids = _rows_of(torch, given)
     if ids is None:
         return 0, 0
     whole = int(ids.shape[1])
     tensors = [each for each in given if _has_columns(torch, each, ids.shape)]
-    tensors = host.of(tensors) if host is not None else tensors
     differs = []
     for each in tensors:
         rows = each.detach().reshape(*ids.shape, -1)
         differs.append((rows != rows[:1, -1:]).any(2).any(0))
-    places = torch.arange(1, whole + 1, device=tensors[0].device)
+    places = torch.arange(1, whole + 1, device=ids.device)
     length = max(1, int((torch.stack(differs).any(0) * places).max()))
     return min(whole, -(-length // COLUMNS) * COLUMNS), whole
 
@@ -339,8 +284,8 @@ def _has_columns(torch: Any, value: Any, shape: Any) -> bool:
 class _Texts:
     """What one module is given."""
 
-    def __init__(self, module: Any, cure: OwnTextsTrimmed, host: SeenOnHost) -> None:
-        self.module, self._forward, self._cure, self._host = module, module.forward, cure, host
+    def __init__(self, module: Any, cure: OwnTextsTrimmed) -> None:
+        self.module, self._forward, self._cure = module, module.forward, cure
         self._torch = torch = sys.modules["torch"]
         self._again = PaddedAgain(torch, cure)
         self.is_off = False
@@ -355,7 +300,7 @@ class _Texts:
         if self.is_off or self._cure.ended or torch.compiler.is_compiling():
             return self._forward(*args, **kwargs)
         given = [*args, *kwargs.values()]
-        length, whole = _used(torch, given, self._host)
+        length, whole = _used(torch, given)
         if not length:
             return self._forward(*args, **kwargs)
         self.calls += 1
