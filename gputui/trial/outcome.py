@@ -375,9 +375,11 @@ def _table_lines(
     )
     for count in range(min(room - TABLE_HEAD, len(rows)), 0, -1):
         left = len(outcome.trials) - count
+        has_more = any(row.verdict != "not tried" for row in rows[count:])
+        why = "not shown for want of room" if has_more else "did not apply or had no time"
         table = Table(
             "trials", f"Tried in {runs}, {outcome.seconds:.0f} s", columns, rows[:count],
-            f"{left} more cure{'s' * (left > 1)} did not apply or had no time: --json"
+            f"{left} more cure{'s' * (left > 1)} {why}: --json"
             if left else "",
         )  # fmt: skip
         lines = ["", *to_text(table, width, folds=True).splitlines()]

@@ -283,6 +283,13 @@ def test_the_answer_is_short(count: int, width: int | None) -> None:
     check("try", json.loads(encode(made)))
 
 
+def test_a_gain_that_the_table_has_no_room_for_is_not_said_to_have_had_no_time() -> None:
+    made = outcome(*(trial(number) for number in range(1, 9)), trial(9, "not tried"))
+    said = " ".join(answer_lines(made, 80))
+    assert "not shown for want of room" in said
+    assert "had no time" not in said
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_nothing_is_cut_off_or_broken_within_a_word(width: int) -> None:
     why = "there was no time left: it wants some 13 s"
